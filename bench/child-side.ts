@@ -1,11 +1,11 @@
-/** What a process that the bench has started tells it. */
+/** Messages from a child process to the bench. */
 export type Report =
   | { readonly type: 'ready'; readonly value: unknown }
   | { readonly type: 'told'; readonly value: unknown }
   | { readonly type: 'answer'; readonly to: string; readonly value: unknown }
   | { readonly type: 'failed'; readonly problem: string };
 
-/** What the bench asks a process for. */
+/** Requests from the bench to a child process. */
 export interface Question {
   readonly name: string;
   readonly about: unknown;
@@ -15,7 +15,7 @@ export function report(message: Report): void {
   process.send!(message);
 }
 
-/** Answers the bench's questions, and ends with it. */
+/** Answers the bench's requests, and exits with it. */
 export function serve(answers: Readonly<Record<string, (about: never) => unknown>>): void {
   // An interrupt at the terminal reaches the whole group; the bench ends its processes itself.
   for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => {});

@@ -10,7 +10,7 @@ export class Child {
   readonly #failed = Promise.withResolvers<never>();
   readonly #asked = new Map<string, (value: unknown) => void>();
   #stopping = false;
-  /** What it has last told by itself. */
+  /** Its last unsolicited message. */
   told: unknown;
 
   private constructor(file: URL, args: readonly string[], flags: readonly string[]) {
@@ -26,7 +26,7 @@ export class Child {
     this.#failed.promise.catch(() => {});
   }
 
-  /** Starts the program, and waits until it says that it is ready. */
+  /** Starts the program, and waits until it is ready. */
   static async open(
     scope: Scope,
     file: URL,
@@ -38,7 +38,7 @@ export class Child {
     return { child, value: await child.orFailure(child.#ready.promise) };
   }
 
-  /** Asks for something. The same thing is not to be asked again before it was answered. */
+  /** Sends a request. Wait for the answer before repeating it. */
   async ask<Answer>(name: string, about?: unknown): Promise<Answer> {
     const answer = Promise.withResolvers<unknown>();
     this.#asked.set(name, answer.resolve);
@@ -46,7 +46,7 @@ export class Child {
     return (await this.orFailure(answer.promise)) as Answer;
   }
 
-  /** The promise, or the failure of this process if that comes first. */
+  /** The promise, or this process's failure if that comes first. */
   orFailure<Result>(promise: Promise<Result>): Promise<Result> {
     return Promise.race([promise, this.#failed.promise]);
   }

@@ -10,7 +10,7 @@ export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-/** The promise, or an error with the sentence when it takes longer. */
+/** The promise, or an error with this message on timeout. */
 export async function within<Result>(ms: number, promise: Promise<Result>, sentence: string): Promise<Result> {
   const late = Promise.withResolvers<never>();
   const timer = setTimeout(() => late.reject(new Error(sentence)), ms);

@@ -1,4 +1,4 @@
-/** Something that the caller can put right. The sentence says how; where in the code it came up tells them nothing. */
+/** A problem that the caller can fix. The message says how; a stack trace would not help. */
 export class Problem extends Error {
   override readonly name = 'Problem';
   /** 2 when the command was called wrongly, 1 otherwise. */

@@ -2,7 +2,7 @@ type Cleanup = () => unknown;
 
 /**
  * What a run has started and must stop, also when it fails or is interrupted. Cleanups run once, in reverse order,
- * all of them. Who comes to a scope that is already closed is cleaned up at once and told by a throw, so work that
+ * all of them. Adding to a closed scope cleans up at once and throws, so work that
  * an interrupt has overtaken goes no further.
  */
 export class Scope {

@@ -3,7 +3,7 @@ import { ground, rooms } from './rooms-table.ts';
 
 const path = new URL('../docs/internals/architecture.md', import.meta.url);
 
-/** `docs/internals/architecture.md` as it is written, with the rooms as lint knows them. */
+/** `docs/internals/architecture.md` with the table of rooms that lint uses. */
 export function architecturePage(): string {
   const [begin, end] = ['<!-- From scripts/rooms-table.ts, by npm run docs. -->', '<!-- End of the table. -->'];
   const page = readFileSync(path, 'utf8');

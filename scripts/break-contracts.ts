@@ -1,4 +1,4 @@
-/** Breaks what each contract names, in a copy of the project, and tells which tests did not notice. Numbers limit it to contracts. */
+/** Breaks a copy of the project as each contract says, and lists tests that still pass. Numbers select contracts. */
 import { spawnSync } from 'node:child_process';
 import { cp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';

@@ -1,9 +1,9 @@
 /**
- * Builds what browsers get, if its sources have changed since: the client in one file, and the board of the market example.
+ * Builds the browser files if their sources have changed: the client in one file, and the board of the market example.
  *
  *   node scripts/browser-build.ts
  *
- * Prints the folder of the board, which is named by what it was built from.
+ * Prints the folder of the board, which is named by a hash of its sources.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, globSync } from 'node:fs';
@@ -50,7 +50,7 @@ async function buildBoard(outDir: string): Promise<void> {
 async function main(): Promise<string> {
   const folder = join(boards, await fingerprint());
   if (existsSync(folder)) return folder;
-  // Another process may do the same. It gets its name only when it is whole, and who is first has made it.
+  // Another process may build the same. The folder is renamed only when complete, and the first one wins.
   const draft = `${folder}.${process.pid}`;
   const { buildBrowserClient } = await import('./browser-client.ts');
   await Promise.all([buildBrowserClient(), buildBoard(draft)]);

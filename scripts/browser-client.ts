@@ -1,4 +1,4 @@
-/** Builds the client as one file that a page can import without a build of its own; the gateway serves it. */
+/** Bundles the client into one file that a page can import without a build step; the gateway serves it. */
 import { join } from 'node:path';
 import { build } from 'vite';
 
@@ -16,7 +16,7 @@ export async function buildBrowserClient(outDir = folder): Promise<string> {
       emptyOutDir: false,
       target: 'es2022',
       modulePreload: { polyfill: false },
-      // Not as a library: those keep their spaces.
+      // Not as a library: library builds keep white space.
       rolldownOptions: {
         input: join(root, 'client/index.ts'),
         preserveEntrySignatures: 'strict',

@@ -57,13 +57,13 @@ async function main(): Promise<number> {
       console.error(`${error.message}\nSee npm run campaign -- --help`);
       return 2;
     }
-    // Of what did not hold, the words say all; of anything else, the place helps.
+    // A failed invariant's message is enough; for other errors, the stack helps.
     console.error(error instanceof CampaignFailure ? error.message : error);
     return 1;
   }
 }
 
-/** Undefined if only help is asked for. */
+/** Undefined if only help was requested. */
 function readOrder(): Order | undefined {
   const { positionals, values } = readArguments();
   if (values.help) return undefined;
@@ -122,18 +122,18 @@ async function run({ name, campaign, seed, steps, intensity, only }: Order): Pro
   const tally = await withServer(async (url) => {
     const ran = campaign.run({ url, seed, steps, intensity, only, progress, signal });
     const ended = await Promise.race([ran, interruption.occurred]);
-    // One that does not listen to the signal loses its database.
+    // A campaign that ignores the signal loses its database.
     if (ended === undefined && campaign.stopsBySignal) await ran.catch(() => {});
     return ended;
   });
   interruption.ignore();
-  // What it has left open must not keep the process.
+  // Open handles must not keep the process alive.
   if (tally === undefined) process.exit(128 + constants.signals[signal.reason as NodeJS.Signals]);
   console.log(JSON.stringify({ campaign: name, seed, [unit]: steps, seconds: seconds(), ...tally }));
   return 0;
 }
 
-/** Works on a migrated server, of which nothing stays. */
+/** Runs on a migrated server that is removed afterwards. */
 async function withServer<Result>(work: (url: string) => Promise<Result>): Promise<Result> {
   const dataDir = await temporaryFolder('campaign');
   const events = new Events();
@@ -150,7 +150,7 @@ async function withServer<Result>(work: (url: string) => Promise<Result>): Promi
   }
 }
 
-/** Asks a campaign to end on the first signal; the second one ends the process. */
+/** Stops a campaign on the first signal; the second one ends the process. */
 class Interruption {
   static readonly #signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   readonly #controller = new AbortController();

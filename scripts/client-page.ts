@@ -1,4 +1,4 @@
-/** The page that lists what `pgfresh/client` and its neighbours export, with the types as they are written. */
+/** The page that lists the exports of `pgfresh/client` and its siblings, with their types as written. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { skeletonOf } from './code-skeleton.ts';
@@ -22,7 +22,7 @@ Written from the types by \`npm run docs\`. [showing-data.md](../guides/showing-
 ${sections.join('\n')}`;
 }
 
-/** What a module exports, and the file in which it is written. */
+/** What a module exports, and the file that declares it. */
 function exportsOf(file: string): { name: string; from: string }[] {
   const text = readFileSync(join(folder, file), 'utf8');
   const passedOn = [...text.matchAll(/^export (?:type )?\{([^}]*)\} from '\.\/([^']+)';$/gm)].flatMap(
@@ -60,13 +60,13 @@ function aboutOf(before: string): string {
     .join('\n')}\n\n`;
 }
 
-/** A declaration as it is written; of a function and of a class without what they do. */
+/** A declaration as written; functions and classes without their bodies. */
 function declarationAt(text: string, place: number, kind: string): string {
   const skeleton = skeletonOf(text);
   let depth = 0;
   for (let end = place; end < text.length; end++) {
     const sign = skeleton[end]!;
-    // The body of a function is the first brace that opens outside of everything, after its parameters.
+    // A function's body starts at the first top-level brace after its parameters.
     if (kind === 'function' && sign === '{' && depth === 0) return `${text.slice(place, end).trim()};`;
     if ('({[<'.includes(sign)) depth += 1;
     else if (')}]'.includes(sign) || (sign === '>' && skeleton[end - 1] !== '=')) depth -= 1;

@@ -9,8 +9,8 @@ const passage = [
 const passages = new RegExp(passage.map((part) => part.source).join('|'), 'g');
 
 /**
- * The code of a file without its words: comments are blank, strings keep their quotes around dots.
- * It is as long as the text, so that a place in one is the same place in the other.
+ * The code of a file without text: comments are blank, strings keep their quotes around dots.
+ * It is as long as the text, so that positions match.
  */
 export function skeletonOf(text: string): string {
   return text.replace(passages, (found) => {
@@ -20,7 +20,7 @@ export function skeletonOf(text: string): string {
   });
 }
 
-/** The number of the line on which a place of the text lies. */
+/** The line number of a position. */
 export function lineAt(text: string, place: number): number {
   return text.slice(0, place).split('\n').length;
 }

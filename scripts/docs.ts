@@ -1,4 +1,4 @@
-/** Writes what comes from the code, in `docs/` and `sql/`, or with `--check` fails if something is not current. */
+/** Writes the generated files in `docs/` and `sql/`, or with `--check` fails if one is out of date. */
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { Database, EmbeddedServer, manifestText, migrate, readSqlFiles } from '../src/database/index.ts';
 import { Events } from '../src/events/index.ts';
@@ -11,7 +11,7 @@ import { errorsPage } from './errors-page.ts';
 import { faultsPage } from './faults-page.ts';
 import { sqlPage } from './sql-page.ts';
 
-/** The pages that need nothing but the code. */
+/** Pages generated from code alone. */
 export const generatedPages: Readonly<Record<string, () => string>> = {
   'docs/internals/architecture.md': architecturePage,
   'docs/reference/cli.md': cliPage,
@@ -21,7 +21,7 @@ export const generatedPages: Readonly<Record<string, () => string>> = {
   'docs/reference/configuration.md': configurationPage,
 };
 
-/** What is written from a new database, of a server that ends with it. */
+/** Files generated from a new database, on a temporary server. */
 async function databasePages(): Promise<Record<string, string>> {
   const dataDir = await temporaryFolder('docs');
   const events = new Events();

@@ -1,6 +1,6 @@
 import { faultOf, faults, type FaultKind } from '../examples/market/provider/faults/index.ts';
 
-/** The page about the ways in which the provider of the market example can lie. */
+/** The page about the faults of the market example's provider. */
 export function faultsPage(): string {
   const kinds = Object.keys(faults) as FaultKind[];
   const byOutcome = Map.groupBy(kinds, (kind) => faultOf(kind).outcome);

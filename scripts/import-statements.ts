@@ -7,7 +7,7 @@ export interface ImportStatement {
   readonly kind: 'type' | 'value' | 're-export';
 }
 
-/** Every `import`, `export … from`, `import()` and `require()` of a file, with the line of what it names. */
+/** Every `import`, `export … from`, `import()` and `require()` of a file, with the line of its specifier. */
 export function importsOf(text: string): ImportStatement[] {
   const statement =
     /(?:(?:\b(import\s+type(?!\s+from\b)|export)\b[^;'"`()=]*?)?\bfrom|\bimport|\b(?:import|require)\s*\()\s*(['"`])(\.+)\2/g;

@@ -1,9 +1,9 @@
 /**
- * Holds package-lock.json against package.json and against itself.
+ * Checks package-lock.json against package.json and for consistency.
  *
  *   node scripts/lock.ts [root]
  *
- * npm writes an incomplete lock without a word when the registry lacks a tool's package for another platform. `npm ci` then
+ * npm silently writes an incomplete lock when the registry lacks a tool's package for another platform. `npm ci` then
  * fails for everyone. Prints one line per fault and exits with 1 if there is any.
  */
 import { readFileSync } from 'node:fs';
@@ -68,7 +68,7 @@ function missing(packages: Packages, path: string, entry: Entry, overrides: Name
     const version = resolve(packages, path, name)?.version;
     const wanted = overrides[name] ?? range;
     if (version === undefined) return [`${name}@${wanted} is missing; ${asker} needs it`];
-    // Platform packages are wanted in one version. Ranges are npm's to compare.
+    // Platform packages are required in an exact version. Ranges are left to npm.
     return /^\d+\.\d+\.\d+(?:-\S+)?$/.test(wanted) && version !== wanted
       ? [`${name}@${wanted} is missing, ${version} is there; ${asker} needs it`]
       : [];

@@ -5,16 +5,16 @@ import { join } from 'node:path';
 const folder = join(import.meta.dirname, '../src');
 
 export interface OptionDoc {
-  /** With the option that it is a part of: `breaker.failures`. */
+  /** Including its parent option: `breaker.failures`. */
   readonly name: string;
   readonly about: string;
-  /** What holds if the option is omitted. */
+  /** The default. */
   readonly fallback: string | undefined;
   /** The beginning of its type. */
   readonly type: string;
 }
 
-/** The options of an interface in `src/config`; those of an option that is an interface too follow it, by its name. */
+/** The options of an interface in `src/config`; options of a nested interface follow it, with its name as prefix. */
 export function optionDocs(file: string, name: string, parts: Readonly<Record<string, string>> = {}): OptionDoc[] {
   const text = readFileSync(join(folder, 'config', file), 'utf8');
   const body = new RegExp(`^export interface ${name}\\b[\\s\\S]*?^}`, 'm').exec(text)?.[0];

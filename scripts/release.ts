@@ -1,5 +1,5 @@
 /**
- * Says what keeps this commit from being released.
+ * Lists what keeps this commit from being released.
  *
  *   node scripts/release.ts v0.1.0 [root]
  *
@@ -27,7 +27,7 @@ export function findObstacles(tag: string, root: string): string[] {
       `the newest version of CHANGELOG.md is ${newest ?? 'missing'}, and package.json says ${version}`,
     ],
     [/^\d{4}-\d\d-\d\d$/.test(date ?? ''), `CHANGELOG.md has no date for ${newest ?? version}`],
-    // npm shows them beside the README, resolves its links by them, and signs where the package was built.
+    // npm shows them beside the README, resolves its links with them, and signs the origin of the build.
     [repository?.url !== undefined, 'package.json has no repository.url'],
     [homepage !== undefined, 'package.json has no homepage'],
   ];

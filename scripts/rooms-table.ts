@@ -1,7 +1,7 @@
 /**
- * The rooms of the house. A room is a folder of `src/`, entered through its `index.ts` only.
- * `mayImport` is the whole list for its row, besides the types of `config`, which every room may import. `npm run lint`
- * holds every import against it.
+ * The rooms. A room is a folder of `src/`, imported only through its `index.ts`.
+ * `mayImport` is the whole list, besides the types of `config`, which every room may import. `npm run lint`
+ * checks every import against it.
  */
 interface Room {
   readonly owns: string;

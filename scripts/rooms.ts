@@ -1,9 +1,9 @@
 /**
- * Holds the imports of the project against the table of rooms.
+ * Checks the project's imports against the table of rooms.
  *
  *   node scripts/rooms.ts [root]
  *
- * Prints one line a violation and exits with 1 if there is any.
+ * Prints one line per violation and exits with 1 if there is any.
  */
 import { globSync, readFileSync } from 'node:fs';
 import { dirname, join, posix, sep } from 'node:path';
@@ -57,7 +57,7 @@ function violationsInSource(file: SourceFile): string[] {
   });
 }
 
-/** A folder in a room may have a door too, which holds for the rest of its room. */
+/** A folder in a room may have an `index.ts` too, through which the rest of the room imports it. */
 function violationsOfInnerDoors(files: readonly SourceFile[]): string[] {
   const inner = files.filter(({ path }) => /^src\/[^/]+\/.+\/index\.ts$/.test(path)).map(({ path }) => dirname(path));
   return files.flatMap((file) =>
@@ -99,7 +99,7 @@ function violationsInBrowserCode(file: SourceFile): string[] {
   });
 }
 
-/** One line for each import to which `objection` has one; packages other than pgfresh have no target. */
+/** One line for each import that `objection` rejects; packages other than pgfresh have no target. */
 function violations(
   file: SourceFile,
   objection: (target: string | undefined, kind: ImportStatement['kind']) => string | undefined,

@@ -1,6 +1,6 @@
 /**
- * Starts the product as a newcomer would, looks at it, stops it as Ctrl-C does, and sees that nothing is left. Twice from
- * the sources, and once from the package as it would be published, in an empty folder.
+ * Starts the product as a new user would, checks it, stops it as Ctrl-C does, and checks that nothing is left. Twice
+ * from the sources, and once from the package as it would be published, in an empty folder.
  */
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,7 +15,7 @@ await liveOnce('first start', 15, ['npm', 'start']);
 await liveOnce('second start', 2, ['npm', 'start']);
 rmSync(dataDir, { recursive: true, force: true });
 const installed = await installPackage();
-// Without npx, which ends by the signal and not by what it was told.
+// Without npx, whose exit code is that of the signal and not of the command.
 await liveOnce('start of the package', 15, [join(installed, 'node_modules/.bin/pgfresh'), 'demo'], installed);
 rmSync(installed, { recursive: true, force: true });
 rmSync(dataDir, { recursive: true, force: true });
@@ -26,7 +26,7 @@ async function liveOnce(name: string, seconds: number, [program, ...words]: stri
     cwd,
     env: { ...process.env, DATABASE_URL: '', PGFRESH_DATA_DIR: dataDir },
     stdio: ['ignore', 'pipe', 'inherit'],
-    // A group of its own, so that the signal reaches npm and what it started, as a terminal does it.
+    // A separate group, so that the signal reaches npm and its children, as in a terminal.
     detached: true,
   });
   const exit = once(child, 'exit') as Promise<[number | null, string | null]>;
@@ -52,10 +52,10 @@ async function liveOnce(name: string, seconds: number, [program, ...words]: stri
   if (alive(postmaster)) fail(`the postmaster ${postmaster} still runs`);
 }
 
-/** What was packed, installed into an empty folder. */
+/** The packed package, installed into an empty folder. */
 async function installPackage(): Promise<string> {
   const folder = await temporaryFolder('package');
-  // What it prints is mixed with what the build prints.
+  // Its output is mixed with the build's.
   execFileSync('npm', ['pack', '--silent', '--pack-destination', folder], { stdio: ['ignore', 'ignore', 'inherit'] });
   const [filename] = readdirSync(folder);
   execFileSync('npm', ['install', '--no-audit', '--no-fund', '--silent', `./${filename}`], { cwd: folder });

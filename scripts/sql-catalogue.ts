@@ -7,7 +7,7 @@ export interface SqlFunction {
   readonly result: string;
   readonly comment: string | null;
   readonly body: string;
-  /** The search path that it always has; null if it is the caller's. */
+  /** Its fixed search path; null if it uses the caller's. */
   readonly searchPath: string | null;
   readonly forEverybody: boolean;
 }

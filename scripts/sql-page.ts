@@ -12,7 +12,7 @@ const topics: Readonly<Record<string, string>> = {
   rules: 'Rules',
 };
 
-/** Parts that systems of this kind usually have, and what serves their purpose here. */
+/** Parts that similar systems usually have, and their counterparts here. */
 const familiar: Readonly<Record<string, readonly string[]>> = {
   'a table of what is cached, for how long and from where': ['data_type_registry', 'sources'],
   'a check whether a row is too old': ['is_data_stale', 'check_and_queue_stale_batch', 'check_and_queue_stale_data'],
@@ -127,7 +127,7 @@ function signature({ name, arguments: list, result }: SqlFunction): string {
   return `${name}(${asWritten(list)}) → ${asWritten(result)}`;
 }
 
-/** One argument a line where there are many. */
+/** One argument per line if there are many. */
 function signatureBlock(entry: SqlFunction): string {
   const line = signature(entry);
   return line.length <= 120 ? line : line.replace(entry.name + '(', '$&\n  ').replaceAll(', p_', ',\n  p_');

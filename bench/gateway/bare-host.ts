@@ -7,7 +7,7 @@ import { now } from '../clock.ts';
 import { want } from './conversation.ts';
 import { measureMemory } from './memory.ts';
 
-// The program of a server that is nothing but `ws`: it says to everybody what a gateway says, and knows nobody.
+// A server of nothing but `ws`: it sends every client the gateway's messages and keeps no state.
 
 const [together, ...told] = process.argv.slice(2) as [string, string, string, string];
 const [welcome, ...snapshot] = told.map((text) => Buffer.from(text));
@@ -30,7 +30,7 @@ await once(server, 'listening');
 serve({
   memory: measureMemory,
   cpu: () => process.cpuUsage(),
-  /** Sends the same bytes to all who look at the one pair. Settles with the time at which it began. */
+  /** Sends the same bytes to all viewers of the one pair. Resolves with the start time. */
   broadcast: (text: string) => {
     const message = Buffer.from(text);
     const began = now();

@@ -10,7 +10,7 @@ import { hello, want } from './conversation.ts';
 import type { Plan } from './plan.ts';
 import { PlainClient } from '../../test/harness/plain-client.ts';
 
-/** Milliseconds from the wish for a pair that nobody has ever seen until its row is there. */
+/** Milliseconds from the first request for a never-requested pair until its row arrives. */
 export function timeColdPairs(server: BenchServer, scope: Scope, plan: Plan['coldPairs']): Promise<number[]> {
   return scope.nest(async (inner) => {
     const provider = await startMarket(inner, ['--no-limit', '--latency', String(plan.latencyMs)]);
@@ -21,7 +21,7 @@ export function timeColdPairs(server: BenchServer, scope: Scope, plan: Plan['col
     const { child, value } = await Child.open(inner, new URL('./gateway-host.ts', import.meta.url), [place.url]);
     const times: number[] = [];
     for (const [turn, symbol] of [...listings.keys()].slice(0, plan.warmUp + plan.samples).entries()) {
-      // Not in step with anything that happens at regular times.
+      // Random, so that it does not align with periodic work.
       await sleep(20 + Math.random() * 100);
       const ms = await child.orFailure(worker.orFailure(timeOne(value as number, symbol)));
       if (turn >= plan.warmUp) times.push(ms);

@@ -1,4 +1,4 @@
-/** What a viewer says, and how much he is told before he has what he wants: welcome, answer, snapshot. */
+/** A viewer's messages, and how many it receives before it has the row: welcome, answer, snapshot. */
 export const hello = JSON.stringify({ type: 'hello', protocol: 1 });
 export const messagesToSnapshot = 3;
 
@@ -6,7 +6,7 @@ export function want(key: string): string {
   return said('want', key);
 }
 
-/** What follows when he looks at one more: answer, snapshot. */
+/** The same for one more pair: answer, snapshot. */
 export const messagesToNext = 2;
 
 export function add(key: string): string {

@@ -3,7 +3,7 @@ import { report, serve } from '../child-side.ts';
 import { now, sleep } from '../clock.ts';
 import { add, drop, hello, messagesToNext, messagesToSnapshot, want } from './conversation.ts';
 
-// The program of a process with viewers in it.
+// A process with viewers.
 
 export interface Come {
   readonly port: number;
@@ -11,7 +11,7 @@ export interface Come {
 }
 
 export interface Joins {
-  /** Those who look at this pair look at others besides, one after the other. */
+  /** Viewers of this pair also look at others, one after the other. */
   readonly who: string;
   readonly perSecond: number;
   readonly keys: readonly string[];
@@ -31,11 +31,11 @@ function nextAddress(): string | undefined {
   return process.platform === 'linux' ? `127.0.${number + 1}.${turn + 1}` : undefined;
 }
 
-/** Somebody who looks at a pair, and stays. */
+/** A viewer of a pair that stays. */
 class Viewer {
   readonly key: string;
   readonly #client: PlainClient;
-  /** Settles when he has the snapshot. */
+  /** Resolves with its snapshot. */
   readonly shown: Promise<number>;
   #waiting: { left: number; readonly tell: (at: number) => void } | undefined;
 
@@ -54,7 +54,7 @@ class Viewer {
     });
   }
 
-  /** Looks at another pair for a while. Settles with the milliseconds until he has its snapshot. */
+  /** Looks at another pair for a while. Resolves with the milliseconds until its snapshot. */
   async join(key: string): Promise<number> {
     const shown = this.#after(messagesToNext);
     const began = now();
@@ -99,7 +99,7 @@ async function come({ port, keys }: Come): Promise<void> {
   await Promise.all(Array.from({ length: connectingAtOnce }, one));
 }
 
-/** So many join in a second, whatever becomes of those before them. */
+/** Starts this many per second, without waiting for earlier ones. */
 async function joins({ who, perSecond, keys }: Joins): Promise<number[]> {
   const joiners = viewers.filter(({ key }) => key === who);
   const times: Promise<number>[] = [];
@@ -117,13 +117,13 @@ async function joins({ who, perSecond, keys }: Joins): Promise<number[]> {
 serve({
   come,
   joins,
-  /** From now on messages are counted. */
+  /** Starts counting messages. */
   listen: (count: number) => {
     const { promise, resolve } = Promise.withResolvers<number>();
     heard = 0;
     reached = { count, tell: resolve, at: promise };
   },
-  /** When the last of them came. */
+  /** When the last one arrived. */
   heard: () => reached!.at,
 });
 report({ type: 'ready', value: undefined });

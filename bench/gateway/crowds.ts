@@ -18,12 +18,12 @@ export class Crowds {
     return new Crowds(await Promise.all(Array.from({ length: count }, (_, number) => open(number))));
   }
 
-  /** One viewer of each key comes and stays. Settles when all have their snapshots. */
+  /** Adds one viewer per key. Resolves when all have their snapshots. */
   async come(port: number, keys: readonly string[]): Promise<void> {
     await this.#each((child, share) => child.ask('come', { port, keys: share(keys) } satisfies Come));
   }
 
-  /** Milliseconds from wish to snapshot of those who look at one pair, and at another one for a while. */
+  /** Milliseconds from request to snapshot, for viewers of one pair that look at another for a while. */
   async joins(who: string, perSecond: number, keys: readonly string[]): Promise<number[]> {
     const rate = perSecond / this.#children.length;
     const all = await this.#each((child, share) =>
@@ -32,7 +32,7 @@ export class Crowds {
     return all.flat();
   }
 
-  /** Has something told to everybody who looks at one pair; settles with the time at which the last one knew. */
+  /** Sends something to all viewers of one pair; resolves with the time at which the last one received it. */
   async hear(keys: readonly string[], key: string, tell: () => Promise<void>): Promise<number> {
     const counts = await this.#each((_, share) => Promise.resolve(share(keys).filter((each) => each === key).length));
     await this.#each((child, _, number) => child.ask('listen', counts[number]));

@@ -3,7 +3,7 @@ import { serveGateway } from '../../test/gateway/served-gateway.ts';
 import { report, serve } from '../child-side.ts';
 import { measureMemory } from './memory.ts';
 
-// The program of a gateway's process. All viewers come from this machine, so the limits of one address are wide.
+// A gateway process. All viewers come from this machine, so the limits per address are wide.
 
 const [url] = process.argv.slice(2) as [string];
 const many = 1_000_000;

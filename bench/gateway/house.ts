@@ -14,20 +14,20 @@ export interface Host {
   readonly name: 'gateway' | 'bare ws';
   readonly port: number;
   memory(): Promise<Memory>;
-  /** Tells all who look at the one pair something new; settles with the time before which nothing was told. */
+  /** Sends all viewers of the one pair an update; resolves with a time just before it was sent. */
   change(): Promise<number>;
 }
 
 export const commonKey = 'K1';
 
-/** A database with as many fresh quotes as the run needs, so that nothing is ever asked of a provider. */
+/** A database with enough fresh quotes that no provider is ever called. */
 export interface House {
   readonly url: string;
-  /** The keys of those who stay. */
+  /** Keys of the viewers that stay. */
   readonly stayers: readonly string[];
-  /** Keys at which nobody has looked yet, as many as are asked for. */
+  /** Returns this many keys that were never viewed. */
   takeNew(count: number): string[];
-  /** Rows of demand that were written so far. */
+  /** Demand rows written so far. */
   demandRows(): Promise<number>;
   change(): Promise<number>;
 }
@@ -88,7 +88,7 @@ export async function openGateway(house: House, scope: Scope): Promise<Host> {
   };
 }
 
-/** Says what the gateway has said, byte by byte. */
+/** Sends the gateway's messages, byte by byte. */
 export async function openBare(said: Conversation, scope: Scope): Promise<Host> {
   const file = new URL('./bare-host.ts', import.meta.url);
   const { child, value } = await Child.open(scope, file, [commonKey, ...said.first], ['--expose-gc']);
@@ -100,7 +100,7 @@ export async function openBare(said: Conversation, scope: Scope): Promise<Host> 
   };
 }
 
-/** What a gateway says to somebody who looks at the one pair: until he has its snapshot, and when it changes. */
+/** A gateway's messages to a viewer of the one pair: until its snapshot, and on a change. */
 export interface Conversation {
   readonly first: readonly string[];
   readonly change: string;

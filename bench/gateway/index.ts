@@ -53,7 +53,7 @@ export async function run({ quick, only, scope, progress }: Run): Promise<Outcom
   };
 }
 
-/** Has everybody come. */
+/** Connects all viewers. */
 async function measureViewers({ plan, house, samples, progress }: Bench, host: Host, scope: Scope): Promise<Crowds> {
   const crowds = await Crowds.open(scope, plan.crowds);
   const viewers = house.stayers.length;
@@ -102,7 +102,7 @@ async function measureJoins({ plan, house, samples, progress }: Bench, crowds: C
 async function measureFanOut({ plan, house, samples, progress }: Bench, host: Host, crowds: Crowds): Promise<void> {
   const times: number[] = [];
   for (let round = 0; round < plan.fanOut.warmUp + plan.fanOut.rounds; round++) {
-    // Not in step with the pump.
+    // Random, so that it does not align with the pump.
     await sleep(Math.random() * 100);
     let began = 0;
     const last = await crowds.hear(house.stayers, commonKey, async () => {

@@ -1,10 +1,10 @@
-/** What a process occupies, in bytes. */
+/** Memory of a process, in bytes. */
 export interface Memory {
   readonly resident: number;
   readonly used: number;
 }
 
-/** Without garbage, as far as Node.js tells. */
+/** After garbage collection, as Node.js reports it. */
 export function measureMemory(): Memory {
   // Twice, because what the first one finalises is garbage for the second.
   globalThis.gc!();

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { Problem } from '../problem.ts';
 
-/** Node.js raises its own limit as far as it may; who may not open so many files cannot be measured. */
+/** Node.js raises its own limit as far as it may; the bench fails if that is too low. */
 export function requireFiles(sockets: number): void {
   const spare = 500;
   const allowed = hardLimit();
@@ -17,7 +17,7 @@ function hardLimit(): number {
     const limit = /^Max open files +\S+ +(\S+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
     return limit === 'unlimited' ? Infinity : Number(limit);
   } catch {
-    // Other systems say it elsewhere; there the first refused connection tells.
+    // Other systems report it elsewhere; there the first refused connection tells.
     return Infinity;
   }
 }

@@ -2,20 +2,20 @@
 export interface Plan {
   /** Processes that the viewers are in. */
   readonly crowds: number;
-  /** Those who look at the one pair whose row changes. */
+  /** Viewers of the one pair whose row changes. */
   readonly together: number;
-  /** Those who look at the other pairs, evenly. */
+  /** Viewers of the other pairs, evenly. */
   readonly apart: number;
   readonly pairs: number;
   readonly fanOut: { readonly warmUp: number; readonly rounds: number };
   readonly joins: {
-    /** So many viewers begin to look at one more pair in a second, and as many leave one. */
+    /** Viewers per second that start to view one more pair; as many leave one. */
     readonly perSecond: number;
     readonly warmUpSeconds: number;
     readonly seconds: number;
     readonly idlePerSecond: number;
     readonly idleSeconds: number;
-    /** One of so many wants a pair at which nobody looks. */
+    /** One in this many requests a pair without viewers. */
     readonly newOneIn: number;
   };
   readonly coldPairs: { readonly warmUp: number; readonly samples: number; readonly latencyMs: number };
@@ -30,7 +30,7 @@ export const fullPlan: Plan = {
   coldPairs: { warmUp: 10, samples: 100, latencyMs: 20 },
 };
 
-/** Not fewer viewers: what a pump and a read take is the same for one as for ten thousand. */
+/** Not fewer viewers: a pump and a read take as long for one as for ten thousand. */
 export const quickPlan: Plan = {
   ...sizes,
   fanOut: { warmUp: 3, rounds: 20 },

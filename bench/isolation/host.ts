@@ -7,7 +7,7 @@ import { report, serve } from '../child-side.ts';
 import type { Plan } from './plan.ts';
 import { configFor } from './types.ts';
 
-// The program of a process with a gateway, a planner and a worker.
+// A process with a gateway, a planner and a worker.
 
 const [url, provider, plan] = process.argv.slice(2) as [string, string, string];
 const many = 1_000_000;

@@ -13,7 +13,7 @@ import { Scene } from './scene.ts';
 import { harmed, otherTypes } from './types.ts';
 import { Viewer } from './viewer.ts';
 
-/** How long one who comes for a pair stays. */
+/** How long a viewer of a new pair stays. */
 const stayMs = 2_000;
 const longestMs = 120_000;
 
@@ -70,7 +70,7 @@ class House {
     this.#types = otherTypes(plan);
   }
 
-  /** Has those come who stay. The first of them look at what is refreshed all the time. */
+  /** Connects the viewers that stay. The first of them view pairs that are refreshed all the time. */
   async open(): Promise<void> {
     this.#stayers = Array.from({ length: this.#plan.stayers }, () => new Viewer(this.#port));
     await this.#scene.spread(this.#plan);
@@ -90,7 +90,7 @@ class House {
     const began = now();
     for (let turn = 0; turn < seconds * wishesPerSecond; turn++) {
       const due = began + (turn * 1000) / wishesPerSecond;
-      // Not in step with anything that happens at regular times.
+      // Random, so that it does not align with periodic work.
       await sleep(Math.max(0, due - now() + (Math.random() * 500) / wishesPerSecond));
       const dataType = this.#types[turn % this.#types.length]!;
       wishes.push(this.#come(dataType).then((ms) => times.new.push(ms)));
@@ -105,7 +105,7 @@ class House {
     return { times, jobsPerSecond: jobs / ((now() - began) / 1000) };
   }
 
-  /** Ends the harm; the milliseconds until each type works again. */
+  /** Ends the faults; returns the milliseconds until each type works again. */
   async recover(): Promise<Record<(typeof harmed)[number], number>> {
     const snapshot = new Viewer(this.#port).add('locked', this.#newKey()).then(() => now());
     const since = await this.#scene.now();
@@ -119,7 +119,7 @@ class House {
     return { hung: planned - released, locked: (await snapshot) - released };
   }
 
-  /** Somebody comes for a pair that nobody has seen yet, and leaves. */
+  /** A viewer requests a never-requested pair, and leaves. */
   async #come(dataType: string): Promise<number> {
     const viewer = new Viewer(this.#port);
     const ms = await viewer.add(dataType, this.#newKey());

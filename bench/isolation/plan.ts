@@ -1,15 +1,15 @@
 /** The sizes and windows of a run. */
 export interface Plan {
-  /** Data types that nothing happens to. */
+  /** Data types without faults. */
   readonly types: number;
   /** Pairs of each type that are viewed all the time, and so are refreshed once per TTL. */
   readonly pairs: number;
   readonly ttlSeconds: number;
-  /** Viewers who stay connected, and each look at one more pair now and then. */
+  /** Viewers that stay connected, and each view one more pair now and then. */
   readonly stayers: number;
-  /** Wishes for pairs that nobody has seen yet, of those who come and of those who stay. */
+  /** Requests for never-requested pairs, by new viewers and by those that stay. */
   readonly wishesPerSecond: number;
-  /** Wishes for pairs of the two types to which something happens. */
+  /** Requests for pairs of the two faulty types. */
   readonly harmedPerSecond: number;
   readonly seconds: { readonly warmUp: number; readonly quiet: number; readonly harm: number };
 }

@@ -3,7 +3,7 @@ import { defineDataType, defineSource } from '../../src/index.ts';
 import { pathOf, quoteSchema, rowOf } from '../worker/mirror.ts';
 import type { Plan } from './plan.ts';
 
-/** The two types to which something happens. */
+/** The two faulty types. */
 export const harmed = ['hung', 'locked'] as const;
 
 export function otherTypes({ types }: Plan): string[] {

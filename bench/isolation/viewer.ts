@@ -7,7 +7,7 @@ interface Said {
   readonly pair?: readonly [string, string];
 }
 
-/** Somebody who is connected, and wants pairs. */
+/** A connected viewer that requests pairs. */
 export class Viewer {
   readonly #client: PlainClient;
   readonly #opened = Promise.withResolvers<void>();
@@ -29,7 +29,7 @@ export class Viewer {
     });
   }
 
-  /** Settles with the milliseconds from the wish to the snapshot. */
+  /** Resolves with the milliseconds from request to snapshot. */
   async add(dataType: string, key: string): Promise<number> {
     const [ms] = await this.addAll([[dataType, key]]);
     return ms!;

@@ -12,7 +12,7 @@ export interface Contender {
   readonly system: System;
   /** The settings in words, for the reader of the figures. */
   readonly settings: string;
-  /** These are the settings that somebody gets who sets nothing. */
+  /** Whether these are the defaults. */
   readonly isDefault?: boolean;
   /** Set where a waiting job is found by polling alone: jobs then arrive at a random point of the interval. */
   readonly pollsEveryMs?: number;

@@ -41,7 +41,7 @@ export async function run({ quick, only, scope, progress }: Run): Promise<Outcom
   };
 }
 
-/** What the peers are not asked for. */
+/** Measured for pgfresh only. */
 async function measureClaims(
   stage: Stage,
   plan: Plan,
@@ -71,7 +71,7 @@ async function measureClaims(
   return [...claimBars(costs, plan.claim), heldBar(median(rates.held), median(rates.free), plan.held.seconds)];
 }
 
-// Who goes first changes, so that nobody always meets what the same neighbour left in the caches.
+// Rotate the order, so that no contender always meets the same neighbour's caches.
 function rotated<Item>(items: readonly Item[], by: number): Item[] {
   const shift = by % items.length;
   return [...items.slice(shift), ...items.slice(0, shift)];

@@ -15,7 +15,7 @@ export interface Plan {
   readonly drain: {
     readonly jobs: readonly number[];
     readonly processes: readonly number[];
-    /** Ends the drain of who needs minutes or hours, which the defaults of both peers do. */
+    /** Ends a drain that would take minutes or hours, as with the defaults of both peers. */
     readonly maxSeconds: number;
   };
   readonly latency: LatencySizes;

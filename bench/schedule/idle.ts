@@ -3,9 +3,9 @@ import type { Scene } from './scene.ts';
 
 const flushMs = 11_000;
 
-/** Milliseconds in a minute that sessions of the database spend on statements while nothing is due. */
+/** Milliseconds per minute that the database's sessions spend on statements while nothing is due. */
 export async function idleCost(scene: Scene, ms: number): Promise<number> {
-  // Sessions tell what they have spent when they have been idle for so long.
+  // Sessions report statistics after being idle for this long.
   await sleep(flushMs);
   const before = await scene.activeMs();
   await sleep(ms);

@@ -8,13 +8,13 @@ import { type BenchServer, connect } from '../server.ts';
 
 export interface Scene {
   readonly concurrency: number;
-  /** Has so many of the jobs be due every minute. */
+  /** Makes this many of the jobs due every minute. */
   makeDue(count: number): Promise<void>;
-  /** Has a minute begin in a moment; returns when, by the machine's clock. */
+  /** Makes a minute begin in a moment; returns when, by the machine's clock. */
   nextSlot(): Promise<number>;
-  /** Settles when so many functions have begun, and returns when each did. */
+  /** Resolves when this many functions have begun, with their start times. */
   begun(count: number): Promise<number[]>;
-  /** What sessions have spent on statements so far, without what asking for it costs. */
+  /** Statement time of sessions so far, without this query's own. */
   activeMs(): Promise<number>;
 }
 
@@ -33,7 +33,7 @@ export async function buildScene(
   const db = new Database({ url, events, applicationName: 'pgfresh bench', statementTimeoutMs: 600_000 });
   scope.defer(() => db.close());
   await migrate(db, { files: await readSqlFiles(), events });
-  // In another database, so that looking costs this one nothing.
+  // In another database, so that observing costs this one nothing.
   const watcher = await connect(await server.createDatabase(scope), scope);
   await db.query(`
     create table begun (at timestamptz);

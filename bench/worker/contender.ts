@@ -7,7 +7,7 @@ export interface Place {
   readonly url: string;
   /** The address of the provider. */
   readonly provider: string;
-  /** Calls a minute; no limit if it is left out. */
+  /** Calls per minute; default: no limit. */
   readonly limit?: number | undefined;
 }
 
@@ -17,7 +17,7 @@ export interface Ended {
   readonly first: { readonly at: number; readonly jobs: number };
 }
 
-/** A system that refreshes quotes: one job a key, with one fetch, one validation and one upsert. */
+/** A system that refreshes quotes: one job per key, with one fetch, one validation and one upsert. */
 export interface Contender {
   readonly name: string;
   readonly system: System;

@@ -53,7 +53,7 @@ async function measureDrain({ plan, server, scope, samples, progress }: Bench, c
     const stages: Stage[] = [];
     for (const contender of contenders) stages.push(await Stage.build(contender, server, inner, place));
     for (let repeat = 0; repeat < repeats; repeat++) {
-      // Who goes first changes, so that nobody always meets what the same neighbour left in the caches.
+      // Rotate the order, so that no contender always meets the same neighbour's caches.
       for (let turn = 0; turn < stages.length; turn++) {
         const stage = stages[(turn + repeat) % stages.length]!;
         const drained = await drain(stage, inner, provider.child, jobs);

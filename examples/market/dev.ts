@@ -6,14 +6,14 @@ import { builtBoard } from './site/board.ts';
 import { Site } from './site/site.ts';
 import { Viewers } from './viewers.ts';
 
-// Fewer, or none, for whoever wants to see what his own page costs.
+// Fewer, or none, to see what your own page costs.
 const viewerCount = Number(process.env['MARKET_VIEWERS'] ?? 60);
 
-/** What `npm start` needs besides pgfresh: the provider in a process of its own, the tables, and people who look at them. */
+/** What `npm start` needs besides pgfresh: the provider in its own process, the tables, and viewers. */
 export async function startMarket({ databaseUrl }: DevContext): Promise<DevSupport> {
   const [provider, folder] = await Promise.all([ProviderProcess.start(), builtBoard(), applySchema(databaseUrl)]);
   const site = await Site.open({ databaseUrl, providerUrl: provider.url, folder });
-  // Errors are not theirs to report: pgfresh says itself when the database is away.
+  // Errors are not theirs to report: pgfresh itself reports a lost database.
   const viewers = new Viewers({ url: databaseUrl, seed: 1, count: viewerCount });
   const faults = `${provider.url}/admin/faults`;
   return {
@@ -35,7 +35,7 @@ export async function startMarket({ databaseUrl }: DevContext): Promise<DevSuppo
   };
 }
 
-// The way to it is the same from here and from what is built of this file.
+// The same relative path from here and from the build of this file.
 const schema = new URL('../../examples/market/schema.sql', import.meta.url);
 
 async function applySchema(url: string): Promise<void> {

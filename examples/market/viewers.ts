@@ -6,10 +6,10 @@ export interface ViewersOptions {
   readonly url: string;
   readonly seed: number;
   readonly count: number;
-  /** Half of the pages are looked at for a shorter time. */
+  /** Median time on a page. */
   readonly medianDwellMs?: number;
   readonly heartbeatMs?: number;
-  /** Told when the database cannot be asked; they go on all the same. */
+  /** Called when the database cannot be queried; the viewers go on. */
   readonly onError?: (error: Error) => void;
 }
 
@@ -19,10 +19,10 @@ interface Page {
   readonly dataTypes: readonly string[];
 }
 
-/** What a page about a symbol shows; a quote and a profile are on all of them. */
+/** What a symbol's page shows; all have a quote and a profile. */
 const cards = { 'dividend-history': 0.25, 'financial-statements': 0.4, 'ratios-ttm': 0.5 } as const;
 const popularityMs = 60_000;
-/** What everybody has heard of, and what the board shows at first. */
+/** Famous symbols, which the board shows at first. */
 const famous = ['DIS.X', 'COST.X', 'JPM.X', 'UBER.X', 'NFLX.X', 'GM.X', 'PSN.L', 'AAPL', '7203.T'];
 
 /**
@@ -44,7 +44,7 @@ export class Viewers {
     this.#pool.on('error', (error) => this.#options.onError?.(error));
   }
 
-  /** The pages that are open now. */
+  /** Open pages. */
   get pages(): readonly Page[] {
     return [...this.#pages.values()];
   }
@@ -56,7 +56,7 @@ export class Viewers {
     this.#people = Promise.all([...people, this.#beat()]);
   }
 
-  /** All leave, and say so. */
+  /** All leave properly. */
   async stop(): Promise<void> {
     if (this.#stop.signal.aborted) return;
     this.#stop.abort();

@@ -10,10 +10,10 @@ type Placeholders<Text extends string> = Text extends `${string}{${infer Name}}$
 
 type Texts<Code extends ErrorCode> = (typeof errorTable)[Code]['says' | 'next'];
 
-/** The values that the sentences of an error ask for. */
+/** The placeholders in an error's sentences. */
 export type ErrorValues<Code extends ErrorCode> = Record<Placeholders<Texts<Code>>, string | number>;
 
-/** An error of the coded table: what happened, what to do next, and the exit code of a command that ends by it. */
+/** An error of the coded table: what happened, what to do next, and the command's exit code. */
 export class PgfreshError<Code extends ErrorCode = ErrorCode> extends Error {
   override readonly name = 'PgfreshError';
   readonly code: Code;
@@ -21,7 +21,7 @@ export class PgfreshError<Code extends ErrorCode = ErrorCode> extends Error {
   readonly exit: number;
   readonly values: Readonly<Record<string, string | number>>;
 
-  /** `next` is a step that fits better than that of the table, such as the hint of one of our SQL functions. */
+  /** `next` overrides the table's next step, for instance with the hint of one of our SQL functions. */
   constructor(code: Code, values: ErrorValues<Code>, options?: { cause?: unknown; next?: string | undefined }) {
     const entry = errorTable[code];
     super(fill(entry.says, values), options);
@@ -42,14 +42,14 @@ export function asPgfreshError(thrown: unknown): PgfreshError {
   return new PgfreshError('PGF_UNEXPECTED', { problem: problemOf(thrown) }, { cause: thrown });
 }
 
-/** The one line that tells what a thrown value is about. */
+/** A one-line message for any thrown value. */
 export function problemOf(thrown: unknown): string {
   try {
     if (thrown instanceof AggregateError && thrown.errors.length > 0) return problemOf(thrown.errors[0]);
     const said: unknown = thrown instanceof Error ? thrown.message || thrown.name : thrown;
     return String(said).split('\n', 1)[0]!.trim() || 'no message';
   } catch {
-    // Users' code may throw what has no text, such as a proxy or an object without a prototype.
+    // Users' code may throw values without text, such as a proxy or an object without a prototype.
     return 'no message';
   }
 }

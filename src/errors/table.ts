@@ -2,7 +2,7 @@
  * Every error a user can meet: its code, what happened, and what to do next.
  * Codes are stable and never reused. `docs/reference/errors.md` is written from this table.
  *
- * `{name}` is filled in when the error is made; the compiler knows the names.
+ * `{name}` is a placeholder; the compiler checks the names.
  */
 export const exitCodes = {
   failure: 1,
@@ -12,7 +12,7 @@ export const exitCodes = {
   newer: 5,
 } as const;
 
-/** What each exit code of the command means, for its help and the docs. */
+/** The meaning of each exit code, for the help and the docs. */
 export const exitMeanings: Readonly<Record<number, string>> = {
   0: 'done',
   [exitCodes.failure]: 'the command failed, or "pgfresh check" found something fatal',
@@ -26,7 +26,7 @@ interface Entry {
   readonly exit: number;
   readonly says: string;
   readonly next: string;
-  /** For the docs, where the message is written by whatever raises the error. */
+  /** For the docs, where the code that raises the error writes the message. */
   readonly about?: string;
 }
 
@@ -349,7 +349,7 @@ export const errorTable = {
     says: 'The run of "{name}" was stopped after {limit}.',
     next: 'Do less work per run, or raise maxRun.',
   },
-  // These a client of the HTTP server meets.
+  // Errors for clients of the HTTP server.
   PGF_HTTP_TOKEN: {
     exit: failure,
     says: 'This request needs the token of the server.',
@@ -385,7 +385,7 @@ export const errorTable = {
     says: 'The database is not answering.',
     next: 'Try again in a moment; /readyz?verbose has details.',
   },
-  // These a client of the gateway meets; docs/reference/protocol.md says where.
+  // Errors for clients of the gateway; docs/reference/protocol.md says where.
   PGF_LIVE_TOKEN: {
     exit: failure,
     says: 'A user token is required: {problem}',
@@ -486,7 +486,7 @@ export const errorTable = {
     says: 'The secret of gateway.jwt cannot be used: {problem}',
     next: 'Use a secret of 32 characters or more, the same one that signs the tokens.',
   },
-  // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
+  // Errors of the SQL functions: SQLSTATE PGF01, with the code before the message.
   PGF_ARGUMENT_INVALID: {
     exit: failure,
     about: 'An SQL function was called with an argument that it does not accept.',

@@ -5,8 +5,8 @@ import type { WarningCode } from './warnings.ts';
 export { warnings, type WarningCode } from './warnings.ts';
 
 /**
- * Everything that happens in pgfresh, as one union. The code that does something says so here and knows nothing
- * of who listens; logs, metrics and alerts are subscribers.
+ * Everything that happens in pgfresh, as one union. Code emits events without knowing the
+ * subscribers, such as logs, metrics and alerts.
  */
 export type PgfreshEvent =
   | { type: 'process.started'; version: string; roles: readonly string[] }
@@ -29,9 +29,9 @@ export type PgfreshEvent =
   | { type: 'demand.failed'; problem: string }
   | { type: 'gateway.opened'; transport: 'websocket' | 'events' }
   | { type: 'gateway.closed'; transport: 'websocket' | 'events' }
-  /** A connection, a message or a pair was refused, by a code of the error table. */
+  /** A connection, a message or a pair was refused, with a code of the error table. */
   | { type: 'gateway.refused'; code: string; problem: string }
-  /** A client read more slowly than it was sent to, and so many states were left out. */
+  /** A client read too slowly, so this many states were skipped. */
   | { type: 'gateway.slow'; skipped: number }
   | { type: 'changes.published'; types: number; ms: number }
   | {
@@ -46,10 +46,10 @@ export type PgfreshEvent =
       problem: string;
     }
   | { type: 'worker.evicted'; dataType: string; keys: number }
-  /** The table of a data type is locked, or not any more. Its answers wait, and it is not fetched. */
+  /** The table of a data type became locked or unlocked. While locked, its answers wait and it is not fetched. */
   | { type: 'worker.locked'; dataType: string; locked: boolean }
   | { type: 'worker.lease_lost'; worker: number; name: string }
-  /** A heartbeat was answered that this process is too old for the database. */
+  /** The database answered a heartbeat that this process is too old for it. */
   | { type: 'process.outdated' }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
   | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }
@@ -77,7 +77,7 @@ export type PgfreshEvent =
       key: string;
       source: string;
       outcome: string;
-      /** Whether the data is as good as the provider has it. */
+      /** Whether the data is as good as the provider's. */
       ok: boolean;
       bytes: number;
       calls: number;
@@ -99,11 +99,11 @@ export type PgfreshEvent =
   | {
       type: 'warning';
       code: WarningCode;
-      /** What it is about, where one code has many: warnings are grouped by both. */
+      /** The subject, if one code has many: warnings are grouped by both. */
       subject?: string;
       message: string;
       next: string;
-      /** It comes from the table of warnings, and is not to be written there again. */
+      /** Read from the table of warnings; do not write it there again. */
       recorded?: true;
     };
 
@@ -114,7 +114,7 @@ const reportEveryMs = 60_000;
 
 type Listener = (event: PgfreshEvent) => void;
 
-/** The subscription to what happens. Emitting never throws, never waits, and reaches every subscriber. */
+/** The event bus. Emitting never throws, never waits, and reaches every subscriber. */
 export class Events {
   readonly #listeners = new Set<Listener>();
   readonly #reportedAt = new WeakMap<Listener, number>();
@@ -142,8 +142,8 @@ export class Events {
     }
   }
 
-  // A subscriber that fails must not break the work that it watches. It stays, because the next event may be one that it
-  // can take, and all are told, but once a minute and not about that telling itself.
+  // A failing subscriber must not break the work that it watches. It stays subscribed, because it may handle the next
+  // event. The failure is reported to all, once a minute, but not if it came from such a report.
   #reportFailed(listener: Listener, event: PgfreshEvent, error: unknown): void {
     const now = performance.now();
     if (event.type === 'warning' && event.code === 'subscriber_failed') return;

@@ -1,7 +1,7 @@
 interface WarningText {
-  /** What happened and what pgfresh does about it; then what to do. */
+  /** What happened and what pgfresh does about it; then the next step. */
   readonly means: string;
-  /** The page that has more, below `docs/`. */
+  /** The page with more, below `docs/`. */
   readonly page?: string;
 }
 

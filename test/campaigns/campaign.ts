@@ -1,6 +1,6 @@
 /**
- * A long run of steps with chances drawn from a seed. Which step meets which chance also depends on the network and the
- * scheduler, so two runs with one seed are alike, not the same. `npm run campaign -- <name>` does all of the steps;
+ * A long run of steps with random choices from a seed. Which step meets which choice also depends on network and
+ * scheduler, so two runs with one seed are similar, not identical. `npm run campaign -- <name>` does all of the steps;
  * `npm test` does a tenth, or as many as the campaign says.
  */
 export interface Campaign {
@@ -8,9 +8,9 @@ export interface Campaign {
   readonly steps: number;
   /** Whether a step is a minute. */
   readonly goesByTime?: boolean;
-  /** Fewer steps than these prove nothing; 1 if it is left out. */
+  /** The fewest steps that prove anything; default: 1. */
   readonly fewest?: number;
-  /** What the tally must hold, or the run met nothing and proved nothing. */
+  /** What the tally must contain for the run to prove anything. */
   readonly mustMeet: readonly string[];
   /** 0: it is too long for `npm test`. */
   readonly testSteps?: number;
@@ -24,16 +24,16 @@ export interface CampaignOptions {
   readonly url: string;
   readonly seed: number;
   readonly steps: number;
-  /** How much happens at a time, where the campaign can do more or less; 1 if it is left out. */
+  /** How much happens at a time, if the campaign supports it; default: 1. */
   readonly intensity?: number | undefined;
-  /** Does only the operations whose name has one of these words in it, separated by commas, where the campaign has such. */
+  /** Only operations whose name contains one of these comma-separated words, if the campaign has operations. */
   readonly only?: string | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Told now and then how many steps are done, and more in words. */
+  /** Reports progress now and then. */
   readonly progress: (done: number, detail?: string) => void;
 }
 
-/** What a campaign is there to find. Its message says everything, so no one needs its stack. */
+/** A violation that a campaign found. Its message is complete, so its stack is not shown. */
 export class CampaignFailure extends Error {
   override readonly name = 'CampaignFailure';
 }

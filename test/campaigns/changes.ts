@@ -16,9 +16,9 @@ const tables = ['item', 'part'] as const;
 const patienceMs = 20_000;
 
 /**
- * Writers whose transactions stay open while others commit, viewers who come and go on three gateways, and harm to
+ * Writers whose transactions stay open while others commit, viewers that come and go on three gateways, and faults in
  * everything between them. No viewer ever sees a version go back, and whenever the writers pause, each soon has the newest
- * state of every pair that he wants.
+ * state of every pair that it wants.
  */
 export const changes: Campaign = {
   about: 'late commits, lost connections, dead pumps, slow reads and crashes between writers and viewers',
@@ -40,7 +40,7 @@ export const changes: Campaign = {
   ],
   async run({ url, seed, steps, progress }) {
     const tally: Record<string, number> = {};
-    // Most of the time everybody waits for somebody, so a long run has several houses.
+    // Most of the time is spent waiting, so a long run has several houses.
     const lanes = steps < stepsOfALane ? 1 : mostLanes;
     let done = 0;
     const failed = new AbortController();
@@ -55,7 +55,7 @@ export const changes: Campaign = {
           progress((done += stepsBetweenChecks));
         }
       } catch (error) {
-        // Whoever fails ends it for all.
+        // The first failure ends the run for all.
         failed.abort();
         throw error;
       } finally {
@@ -131,11 +131,11 @@ class House {
     return this.#crash();
   }
 
-  /** While nobody writes, every viewer comes to see what is there. */
+  /** With writers paused, every viewer converges to the stored state. */
   async check(): Promise<void> {
     for (const writer of this.#writers) await this.#end(writer, 'commit');
     for (const gateway of this.#gateways) gateway.hurry();
-    // Who takes over from a pump that was killed waits for its lease.
+    // The successor of a killed pump waits for its lease.
     await this.#clock.advance('4 seconds');
     const truth = new Map<string, string>();
     for (const [index, type] of this.#types.entries()) {
@@ -217,7 +217,7 @@ class House {
     viewer?.stop();
   }
 
-  // What a crash of the server does: everybody is thrown out, and unlogged tables are empty.
+  // Imitates a server crash: all sessions are closed, and unlogged tables are empty.
   async #crash(): Promise<void> {
     for (const writer of this.#writers) await writer.end('rollback');
     // Gateways lock these tables in another order, as nothing but this empties them together.
@@ -251,7 +251,7 @@ function writeOf(table: (typeof tables)[number], n: number, value: number, chanc
   return `insert into ${table} ${into} values (${key}, ${value}) on conflict (${table === 'item' ? 'key' : 'a, b'}) do update set value = excluded.value`;
 }
 
-/** A connection that writes, in transactions or without. Nobody else writes to what it holds, so nobody waits. */
+/** A connection that writes, in transactions or without. Locked rows are its own, so no writer waits. */
 class Writer {
   readonly client: pg.Client;
   readonly held = new Set<string>();
@@ -343,7 +343,7 @@ class Side {
     return side;
   }
 
-  /** Lets slow reads go on. */
+  /** Resumes slow reads. */
   hurry(): void {
     for (const goOn of this.#slow.splice(0)) goOn();
   }
@@ -358,7 +358,7 @@ class Side {
     return count;
   }
 
-  /** Dies at one of its next statements, before or after it, and gives nothing back. */
+  /** Dies before or after one of its next statements, and releases nothing. */
   async killPump(): Promise<void> {
     this.#mortal.callsLeft = Math.floor(this.#random() * 4);
     this.#mortal.isLastHeard = this.#random() < 0.5;
@@ -378,7 +378,7 @@ class Side {
 
   async close(): Promise<void> {
     for (const part of [this.cache, this.#pump, this.#feed, this.#bus]) {
-      // Somebody may begin to read slowly after everybody was told to hurry.
+      // A slow read may begin after all were told to hurry.
       const hurrying = setInterval(() => this.hurry(), 10);
       await part.stop();
       clearInterval(hurrying);
@@ -403,7 +403,7 @@ class Side {
   }
 }
 
-/** A database for one who dies after so many statements. */
+/** A database connection that dies after this many statements. */
 class Mortal implements Queryable {
   readonly #db: Database;
   callsLeft = Infinity;
@@ -423,7 +423,7 @@ class Mortal implements Queryable {
   }
 }
 
-/** Somebody who looks at a pair and believes only in progress. */
+/** A viewer of a pair that accepts only newer versions. */
 class Viewer {
   readonly name: string;
   readonly stop: () => void;

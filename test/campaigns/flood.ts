@@ -18,7 +18,7 @@ const stepsOfTheFullRun = 1_000_000;
 const apiKey = 'key-of-a-campaign';
 const clients = 20;
 const pairsAMessage = 250;
-/** What one connection may say in a second, as it is usual. */
+/** Default message rate limit of one connection. */
 const messagesPerSecond = 20;
 const newPairsPerMinute = 120;
 const answeredWithinMs = 250;
@@ -27,9 +27,9 @@ const lookEveryMs = 200;
 const good = ['AAPL', 'MSFT', 'NVDA'];
 
 /**
- * Wishes for random pairs, as fast as connections may say them, to a gateway with the usual limits. All are answered, with
- * codes. The provider is asked for nothing more than what the limit of new pairs allows, everything else that the server
- * does is done in time, and its memory stays as it is.
+ * Requests for random pairs, as fast as connections may send them, to a gateway with default limits. All are answered,
+ * with codes. The provider is called no more than the limit of new pairs allows, the server's other work
+ * is done in time, and memory stays constant.
  */
 export const flood: Campaign = {
   about: 'wishes for random pairs (a step is a pair)',
@@ -139,7 +139,7 @@ class FloodScene {
       throw new Error(`something else was answered after ${Math.round(this.#slowestMs)} ms`);
   }
 
-  /** Asks for everything else that the server does. */
+  /** Requests the server's other work. */
   async #look(): Promise<void> {
     while (!this.#isDone) {
       for (const path of ['/livez', '/readyz', '/metrics', `/live/listed/${good[0]!}`]) {
@@ -161,7 +161,7 @@ class FloodScene {
     for (const answer of answers) this.#tally[answer] = (this.#tally[answer] ?? 0) + 1;
   }
 
-  /** A connection, as a function that wants pairs and tells what came of each. */
+  /** A connection, as a function that requests pairs and returns the outcome of each. */
   async #connect(): Promise<Wish> {
     const opened = Promise.withResolvers<void>();
     let answered = Promise.withResolvers<string[]>();

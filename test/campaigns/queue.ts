@@ -201,7 +201,7 @@ class House {
     this.#settled.set(source, (this.#settled.get(source) ?? 0) + bytes);
   }
 
-  /** While nobody does anything: the database holds what the answers said, and agrees with itself. */
+  /** With all lanes paused: the database holds what the answers said, and is consistent. */
   async check(lanes: readonly Lane[]): Promise<void> {
     await this.#findTakenBack();
     await this.#checkJobs();
@@ -345,7 +345,7 @@ class Lane {
     try {
       await this.#acts[kind]();
     } catch (error) {
-      // The lease of this worker ended, because somebody moved the clock.
+      // This worker's lease ended, because another lane moved the clock.
       const expected = error instanceof PgfreshError && error.code === 'PGF_LEASE_LOST';
       if (!expected) throw new Error(`${kind} failed (${failureOf(error)}): ${String(error)}`, { cause: error });
       this.#house.count('leases lost');
@@ -508,14 +508,14 @@ class Lane {
     return (this.#worker = row!.id);
   }
 
-  /** Held by anybody: two lanes often end the same job at once. */
+  /** Held by any lane: two often end the same job at once. */
   #someOfOneType(): Token[] {
     const held = [...this.#house.held.values()];
     const first = held[this.#int(held.length)];
     return held.filter((token) => token === first || (token.type === first?.type && this.#random() < 0.1));
   }
 
-  /** What an answer takes. Never more than was reserved, because then nobody could keep to the quota. */
+  /** The cost of an answer. Never more than was reserved, or the quota could not hold. */
   #bytes({ source, estimate }: Token): number {
     return this.#house.limited.has(source) ? this.#int(estimate + 1) : this.#int(300);
   }

@@ -100,10 +100,10 @@ class Stage {
     await rm(this.#folder, { recursive: true, force: true });
   }
 
-  /** A minute passes for everybody. Sometimes somebody does not live to see its end, or nobody has time to do all of it. */
+  /** A minute passes. Sometimes a process is killed in it, or it is too short to finish. */
   async nextMinute(minute: number, minutes: number): Promise<void> {
     const names = [...this.#living].map(({ pid }) => `${hostname()}:${pid}`);
-    // Those who live have renewed their leases meanwhile. On disk before it is believed, so that a restart does not take time back.
+    // Live processes have renewed their leases meanwhile. Flushed first, so that a restart does not set time back.
     await this.#query(
       `set synchronous_commit = on; with clock as (update public.test_clock set ahead = ahead + interval '1 minute')
        update pgfresh_engine.process set lease_until = lease_until + interval '1 minute' where name in (${names.map((name) => `'${name}'`).join(', ')});
@@ -189,7 +189,7 @@ class Stage {
     const victim = living[Math.floor(this.#random() * living.length)];
     if (victim) await kill(victim);
     this.#killed++;
-    // Whoever starts while the database restarts ends, as a process of an operator would, and is started again.
+    // A process that starts while the database restarts exits, as for an operator, and is started again.
     while (this.#living.size < processes) await this.#start();
   }
 

@@ -20,9 +20,9 @@ const many = 1_000_000;
 const limits = { connectionsPerAddress: many, pairsPerUser: many, newPairsPerMinute: many };
 
 /**
- * All clients of a gateway that is killed come to another one at once, each with the versions that it has. Meanwhile rows
- * were written, and pairs that were asked for a moment ago are on their way. Each client comes to see the newest state of
- * all that it wants, no version goes back, and the provider is asked once for each pair.
+ * All clients of a killed gateway reconnect to another one at once, each with the versions that it has. Meanwhile rows
+ * were written, and pairs requested a moment ago are being fetched. Each client converges to the newest state of
+ * all that it wants, no version goes back, and the provider is called once per pair.
  */
 export const storm: Campaign = {
   about: 'clients of a gateway that is killed, who come back all at once (a step is a client)',

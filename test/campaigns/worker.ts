@@ -52,7 +52,7 @@ export const worker: Campaign = {
           progress(step);
         }
       } finally {
-        // Whoever fails ends it for all.
+        // The first failure ends the run for all.
         next = steps;
         await lane.close();
       }
@@ -87,7 +87,7 @@ class Lane {
     await db.query(killTables);
     await syncRegistry(db, killConfig(address), new Events());
     const clock = await shiftClock(db);
-    // A server that has just started is given time before anybody is taken for dead.
+    // A server that has just started waits before it declares any process dead.
     await clock.advance('1 minute');
     return new Lane(url, provider, address, db, clock);
   }
@@ -97,7 +97,7 @@ class Lane {
     await this.#provider.stop();
   }
 
-  /** Kills a worker at its work and has another one do the rest. Tells how many jobs were lost, and when all were done. */
+  /** Kills a worker at its work and lets another do the rest. Returns how many jobs were lost, and when all ended. */
   async kill(point: string): Promise<{ lost: number; ms: number }> {
     await this.#db.query(
       `truncate public.audit; update pgfresh.sources set failure_streak = 0, recent_retries = '{}', breaker_opened_at = null, paused_until = null`,

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 
-/** Whether a process still runs. One that has ended but that nobody has waited for does not. */
+/** Whether a process runs. A zombie does not count. */
 export function alive(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -11,7 +11,7 @@ export function alive(pid: number): boolean {
   try {
     return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
   } catch {
-    // It has ended just now.
+    // It has just ended.
     return false;
   }
 }

@@ -9,8 +9,8 @@ import { atEnd } from './database.ts';
 const cache = join(import.meta.dirname, '../../node_modules/.cache');
 
 /**
- * A real Chromium, closed when the test file ends. It comes with npm on Linux; elsewhere the Chrome of the machine is
- * taken. PGFRESH_BROWSER names another one.
+ * A real Chromium, closed when the test file ends. It comes with npm on Linux; elsewhere the installed Chrome is
+ * used. PGFRESH_BROWSER overrides it.
  */
 export async function openBrowser(): Promise<Browser> {
   const args = ['--no-sandbox', '--disable-gpu'];
@@ -29,7 +29,7 @@ export async function openBrowser(): Promise<Browser> {
   return browser;
 }
 
-/** Unpacks what the package brings, once; whoever else does it at the same time gets the same. */
+/** Unpacks the bundled browser once; concurrent callers share it. */
 async function unpack(): Promise<string> {
   const require = createRequire(import.meta.url);
   const packed = join(dirname(require.resolve('@sparticuz/chromium')), '../bin');
@@ -47,9 +47,9 @@ async function unpack(): Promise<string> {
     if (before === undefined) delete process.env['TMPDIR'];
     else process.env['TMPDIR'] = before;
   }
-  // Its own names folders for temporary files, where there may be no fonts; text without a font has no height.
+  // The bundled configuration names temporary folders, which may lack fonts; text without a font has no height.
   await writeFile(join(unfinished, 'fonts/fonts.conf'), fontsConf);
-  // It gets its name only when it is whole.
+  // Renamed only when complete.
   await rename(unfinished, folder).catch(() => rm(unfinished, { recursive: true }));
   return folder;
 }

@@ -60,7 +60,7 @@ export const sourceFunctions = [
   'clear_source_override',
 ] as const;
 
-/** What a gateway calls. */
+/** Called by a gateway. */
 export const changeFunctions = [
   'want_pairs',
   'watch_changes',
@@ -73,17 +73,17 @@ export const changeFunctions = [
   'clear_unwatched_changes',
 ] as const;
 
-/** What a worker calls besides. */
+/** Also called by a worker. */
 export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_answer'] as const;
 
-/** Leases, and what goes with the work that is done under them. */
+/** Leases, and the work done under them. */
 export const leaseFunctions = [
   'acquire_refresh_lock',
   'renew_refresh_lock',
   'release_refresh_lock',
   'fence_refresh_lock',
 ] as const;
-/** Jobs that run at set times. */
+/** Scheduled jobs. */
 export const jobFunctions = ['call_job_function', 'cron_problem', 'is_time_zone'] as const;
 
 /** Slots and runs of scheduled jobs. */
@@ -107,7 +107,7 @@ export const scheduleFunctions = [
   'end_run',
 ] as const;
 
-/** The functions that users call, from SQL or through a process. The tests call each with everything that makes no sense. */
+/** The functions that users call, from SQL or through a process. The tests call each with invalid arguments. */
 export const calledByUsers = [
   ...planningFunctions,
   ...queueFunctions,

@@ -1,9 +1,9 @@
 import type { Queryable } from '../../src/database/index.ts';
 
-/** Makes `pgfresh.clock()` of a test database stand still where the test puts it. */
+/** Freezes `pgfresh.clock()` of a test database where the test sets it. */
 export async function freezeClock(database: Queryable, start = '2026-01-05T12:00:00Z') {
   await database.query('create table if not exists public.test_clock (now timestamptz not null)');
-  // Users' functions ask what time it is as this role.
+  // Users' functions read the clock as this role.
   await database.query('grant select on public.test_clock to pgfresh_evaluator');
   await database.query('truncate public.test_clock');
   await database.query('insert into public.test_clock values ($1::timestamptz)', [start]);
@@ -16,7 +16,7 @@ export async function freezeClock(database: Queryable, start = '2026-01-05T12:00
   };
 }
 
-/** Lets `pgfresh.clock()` of a test database go on, and jump ahead when the test says so. */
+/** Lets `pgfresh.clock()` of a test database run, and jump ahead on request. */
 export async function shiftClock(database: Queryable) {
   await database.query('create table public.test_clock (ahead interval not null)');
   await database.query('grant select on public.test_clock to public');

@@ -8,15 +8,15 @@ export interface CommandEnd {
 }
 
 export interface CommandOptions {
-  /** The folder in which it runs; that of the tests if it is left out. */
+  /** Its working folder; default: that of the tests. */
   readonly cwd?: string;
-  /** The settings that it sees; none of those with which the tests were started. */
+  /** Its environment; none of the tests' own variables. */
   readonly env?: Readonly<Record<string, string>>;
 }
 
 /**
- * Runs a command in this process, one at a time: all that a process of its own does but its start and its signals, at a
- * tenth of the price. A configuration is read once, so another one needs another folder.
+ * Runs a command in this process, one at a time: like a separate process without its start and its signals, at a
+ * tenth of the cost. A configuration is read once, so another one needs another folder.
  */
 export async function runCommand(args: readonly string[], options: CommandOptions = {}): Promise<CommandEnd> {
   const { cwd = process.cwd(), env = {} } = options;

@@ -6,18 +6,18 @@ import { databaseUrl, statement } from './server.ts';
 
 let count = 0;
 
-// Hooks cannot be added while tests run, so what has to be undone is kept here; the last made goes first.
+// Hooks cannot be added while tests run, so cleanups are collected here, and run last in, first out.
 const cleanups: (() => Promise<void>)[] = [];
 afterAll(async () => {
   for (const cleanup of cleanups.toReversed()) await cleanup();
 });
 
-/** Has something undone when the test file ends, before what was made earlier. */
+/** Registers a cleanup for the end of the test file, before those registered earlier. */
 export function atEnd(cleanup: () => Promise<void>): void {
   cleanups.push(cleanup);
 }
 
-/** A database of this test file's own, gone when the file ends. Fails the file if a connection to it is left open. */
+/** A database for this test file, dropped at its end. Fails the file if a connection is left open. */
 export async function createDatabase({ empty = false } = {}): Promise<string> {
   const { url, template } = inject('server');
   const name = `pgfresh_test_${process.pid}_${++count}_${Date.now().toString(36)}`;

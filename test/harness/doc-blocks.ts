@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 
-/** A fenced block of code in a page of the docs. */
+/** A fenced code block of a docs page. */
 export interface DocBlock {
   readonly page: string;
-  /** Of its opening fence. */
+  /** Line of its opening fence. */
   readonly line: number;
   readonly language: string;
   readonly text: string;

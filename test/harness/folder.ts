@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { alive } from './alive.ts';
 
 const memory = '/dev/shm';
-/** What a whole run may need of it. */
+/** Space that a whole run may need. */
 const roomBytes = 6e9;
 const abandonedMs = 3_600_000;
 
-/** A folder of its own that the embedded server can reach too, when root runs it as another user. */
+/** A separate folder that the embedded server can reach too, when root runs it as another user. */
 export async function temporaryFolder(name: string, within = tmpdir()): Promise<string> {
   const folder = await mkdtemp(join(within, `pgfresh-${name}-`));
   await chmod(folder, 0o755);
@@ -16,7 +16,7 @@ export async function temporaryFolder(name: string, within = tmpdir()): Promise<
 }
 
 /**
- * A folder for everything that this process and those that it starts keep in files: in memory where there is room, since a
+ * A folder for all files of this process and its children: in memory if there is room, since a
  * database there costs a tenth of what it costs on a disk.
  */
 export async function wholeRunFolder(): Promise<string> {
@@ -30,14 +30,14 @@ async function hasMemory(): Promise<boolean> {
   try {
     const { bavail, bsize } = await statfs(memory);
     const mount = (await readFile('/proc/mounts', 'utf8')).split('\n').find((line) => line.split(' ')[1] === memory);
-    // Programs are run from there, too.
+    // Programs are run from there too.
     return mount !== undefined && !/\bnoexec\b/.test(mount) && bavail * bsize > roomBytes;
   } catch {
     return false;
   }
 }
 
-/** What a run that was killed has left there would be kept in memory for ever. */
+/** Removes the folders of killed runs, which would stay in memory. */
 async function removeAbandoned(): Promise<void> {
   for (const name of await readdir(memory)) {
     const [, pid] = /^pgfresh-tests-(\d+)-/.exec(name) ?? [];

@@ -5,8 +5,8 @@ import { atEnd } from './database.ts';
 import { temporaryFolder } from './folder.ts';
 
 /**
- * A migrated database on a server of its own, for a test that lets it crash. What is committed is there afterwards; what
- * did not wait for the disk is not, unless a commit that waits has come after it.
+ * A migrated database on its own server, for a test that crashes it. Committed data is there afterwards; asynchronous
+ * commits are not, unless a synchronous one followed.
  */
 export async function startOwnServer(): Promise<string> {
   const events = new Events();

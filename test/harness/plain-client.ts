@@ -6,11 +6,11 @@ export interface Message {
 
 interface PlainClientOptions {
   readonly port: number;
-  /** The local end; several of them have more ports than one. */
+  /** The local address; several addresses have more ports than one. */
   readonly from: string | undefined;
   readonly onOpen: () => void;
   readonly onMessage: (message: Message) => void;
-  /** Called once, if it was not asked to leave. */
+  /** Called once, if the connection closes unasked. */
   readonly onLost: (problem: string) => void;
 }
 
@@ -20,8 +20,8 @@ const headEnd = Buffer.from('\r\n\r\n');
 const opcode = { text: 1, close: 8, ping: 9, pong: 10 } as const;
 
 /**
- * One end of a WebSocket, as cheap as can be: thousands of them share two cores with the server that is measured. Its
- * mask is zero, so what it says needs no masking.
+ * A minimal WebSocket client: thousands of them share two cores with the measured server. Its
+ * mask is zero, so its messages need no masking.
  */
 export class PlainClient {
   readonly #socket: Socket;
@@ -79,7 +79,7 @@ export class PlainClient {
       this.#take(data[at]! & 15, data, begin, end);
       at = end;
     }
-    // What is kept must not keep the whole chunk.
+    // A kept message must not keep the whole chunk in memory.
     if (at < data.length) this.#pending = Buffer.from(data.subarray(at));
   }
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-/** A process of a program of the tests, that says by its first line that it has begun. */
+/** A test program's process, which prints a first line when it is ready. */
 export class Program {
   readonly line: string;
   readonly #child: ChildProcess;
@@ -31,7 +31,7 @@ export class Program {
     return this.#child.pid!;
   }
 
-  /** Ends it at once, without a chance to do anything more. */
+  /** Kills it. */
   async kill(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const exit = once(this.#child, 'exit');

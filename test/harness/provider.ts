@@ -5,11 +5,11 @@ import { atEnd } from './database.ts';
 
 export type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
-/** A real HTTP server that answers as the test says, and remembers what it was asked. */
+/** A real HTTP server that answers as the test says and records its requests. */
 export class Provider {
   readonly #server: Server;
   readonly asked: string[] = [];
-  /** What is answered, by the path; what has no answer of its own gets the one for "*". */
+  /** Answers by path; "*" is the default. */
   readonly answers = new Map<string, Answer>();
 
   private constructor() {

@@ -2,18 +2,18 @@ import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 
 type Direction = 'to server' | 'to client';
-/** What happens to bytes on their way: pass them on, hold them back, or cut the connection instead. */
+/** What to do with bytes: pass them on, hold them back, or cut the connection. */
 type Verdict = 'pass' | 'hold' | 'cut';
 
 interface Pair {
   readonly id: number;
   readonly client: Socket;
   readonly upstream: Socket;
-  /** What the client calls itself, as soon as it has said so. */
+  /** The client's application name, once sent. */
   name: string;
 }
 
-/** A TCP proxy in front of a server, to cut and hold connections at will. */
+/** A TCP proxy in front of a server, to cut and hold connections. */
 export class Proxy {
   readonly #server: Server;
   readonly #pairs = new Set<Pair>();
@@ -32,7 +32,7 @@ export class Proxy {
     this.#server = createServer((client) => this.#join(client, connect(target)));
   }
 
-  /** Starts a proxy for the address of a database, and tells its own. */
+  /** Starts a proxy for a database URL, and returns its own. */
   static async before(url: string): Promise<{ proxy: Proxy; url: string }> {
     const target = new URL(url);
     const proxy = new Proxy({ host: target.hostname, port: Number(target.port || 5432) });
@@ -42,12 +42,12 @@ export class Proxy {
     return { proxy, url: target.href };
   }
 
-  /** What is open now; the port is what the server sees. */
+  /** Open connections; the port is the one that the server sees. */
   get connections(): { id: number; name: string; port: number | undefined }[] {
     return [...this.#pairs].map(({ id, name, upstream }) => ({ id, name, port: upstream.localPort }));
   }
 
-  /** Ends every connection at once, or these, without a goodbye. */
+  /** Resets all connections, or these. */
   cut(only?: ReadonlySet<number>): void {
     for (const { id, client, upstream } of this.#pairs) {
       if (only?.has(id) === false) continue;
@@ -56,7 +56,7 @@ export class Proxy {
     }
   }
 
-  /** Lets go what was held back. */
+  /** Releases held bytes. */
   release(): void {
     const held = this.#held;
     this.#held = [];

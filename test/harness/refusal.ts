@@ -10,13 +10,13 @@ export async function expectRefusal(call: Promise<unknown>, code: string): Promi
   )) as Error & { hint: string };
   expect(error.message).toMatch(new RegExp(`^${code}: .`));
   expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/[.;?]$/) });
-  // What was passed is shown, but in one line, and not all 10 kB of it.
+  // The passed value is quoted, but in one line and not all 10 kB of it.
   expect(error.message).not.toMatch(/\p{Cc}/u);
   expect(error.message.length).toBeLessThan(400);
   return error;
 }
 
-/** Expects that no table of the schema differs after what is done. */
+/** Expects the work to leave all tables of the schema unchanged. */
 export async function expectNoChange(db: Queryable, act: () => Promise<void>): Promise<void> {
   const before = await fingerprint(db);
   await act();
@@ -36,6 +36,6 @@ async function fingerprint(db: Queryable): Promise<unknown[]> {
     )
     .join(' union all ')
     .concat(' order by name');
-  // By a name, because to plan it costs ten times as much as to do it.
+  // Prepared, because planning it costs ten times as much as running it.
   return db.query({ name: `test.${createHash('sha256').update(text).digest('base64url')}`, text });
 }

@@ -14,7 +14,7 @@ declare module 'vitest' {
 
 /** One server for the whole run: an embedded one, or yours by DATABASE_URL. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  // What tests and the commands that they start leave in folders of their own goes with this one.
+  // Folders of tests and their commands are removed with this one.
   const folder = await wholeRunFolder();
   process.env['TMPDIR'] = folder;
   const own = await startServer();
@@ -45,19 +45,19 @@ export async function statement(url: string, text: string): Promise<void> {
   }
 }
 
-/** After this nobody can tell which database it is, so that its copies are not taken for copies. */
+/** Removes the database's identity, so that clones are not treated as copies. */
 export const forgetIdentity = `update pgfresh_engine.database_identity set identity = ''`;
 
 async function startServer(): Promise<{ url: string; stop: () => Promise<void> }> {
   const given = process.env['DATABASE_URL'];
-  // The commands under test must see only what their test gives them.
+  // Commands under test must see only the environment that their test gives them.
   delete process.env['DATABASE_URL'];
   if (given) return { url: given, stop: async () => {} };
   const dataDir = await temporaryFolder('test');
   const server = new EmbeddedServer({ dataDir, events: new Events(), fsync: false });
   await server.start();
-  // Hundreds of databases come and go: to look after each of them would cost more than it is worth, and would have a plan
-  // or the count of what it reads depend on the moment.
+  // Hundreds of databases come and go: autovacuum would cost more than it is worth, and would make plans
+  // and read counts depend on timing.
   await statement(server.url, 'alter system set autovacuum = off');
   await statement(server.url, `alter system set max_wal_size = '256MB'`);
   await statement(server.url, 'select pg_reload_conf()');
@@ -74,7 +74,7 @@ async function migrateTemplate(url: string): Promise<void> {
   const events = new Events();
   const database = new Database({ url, events, applicationName: 'pgfresh test' });
   await migrate(database, { files: await readSqlFiles(), events });
-  // What is cloned is a new database of a test, and no copy of one with a past.
+  // A clone is a test's new database, not a copy of one with a past.
   await database.query(forgetIdentity);
   await database.close();
 }

@@ -2,7 +2,7 @@ import pg from 'pg';
 import type { Queryable } from '../../src/database/index.ts';
 import { atEnd } from './database.ts';
 
-/** One connection, which keeps its settings and temporary tables also after an error. Errors are PostgreSQL's own. */
+/** One connection that keeps its settings and temporary tables after an error. Errors are PostgreSQL's own. */
 export async function openSession(url: string): Promise<Queryable> {
   const client = new pg.Client({ connectionString: url, application_name: 'pgfresh test' });
   await client.connect();

@@ -2,7 +2,7 @@ import pg from 'pg';
 import { expect } from 'vitest';
 import { createDatabase } from './database.ts';
 
-/** Runs the first SQL session of a page of docs in a new database; it must answer as the page says. Returns the number of statements. */
+/** Runs the first SQL session of a docs page in a new database and checks the answers. Returns the statement count. */
 export function playSession(page: string): Promise<number> {
   return playSessions([/```sql\n(.*?)```/s.exec(page)![1]!]);
 }
@@ -25,7 +25,7 @@ export async function playSessions(texts: readonly string[]): Promise<number> {
 
 interface Step {
   readonly statement: string;
-  /** The rows that the page shows directly below the statement. */
+  /** The rows shown directly below the statement. */
   readonly answer: string[];
 }
 

@@ -9,12 +9,12 @@ interface Stream {
 
 const sslRequest = 80_877_103;
 
-/** Every statement that clients send through proxies, in order: by its name, or by its text if it has none. */
+/** Every statement that clients send through proxies, in order: by name, or by text if unnamed. */
 export class StatementLog {
   readonly #streams = new Map<string, Stream>();
   #sent: { readonly by: string; readonly statement: string }[] = [];
 
-  /** Reads along with what passes a proxy. */
+  /** Reads the traffic of a proxy. */
   follow(proxy: Proxy, by: string): void {
     proxy.judge = (chunk, direction, connection) => {
       if (direction === 'to server') this.#read(by, `${by} ${connection}`, chunk);
@@ -22,7 +22,7 @@ export class StatementLog {
     };
   }
 
-  /** What was sent since the last time. */
+  /** Statements sent since the last call. */
   take(): readonly { readonly by: string; readonly statement: string }[] {
     const sent = this.#sent;
     this.#sent = [];
@@ -34,7 +34,7 @@ export class StatementLog {
     this.#streams.set(name, stream);
     stream.rest = Buffer.concat([stream.rest, chunk]);
     for (;;) {
-      // The first message has no letter before its length.
+      // The first message has no type byte before its length.
       const head = stream.isStarted ? 1 : 0;
       if (stream.rest.length < head + 4) return;
       const length = head + stream.rest.readInt32BE(head);

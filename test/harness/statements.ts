@@ -4,7 +4,7 @@ import { Events } from '../../src/events/index.ts';
 import { atEnd, createDatabase, openDatabase } from './database.ts';
 import { temporaryFolder } from './folder.ts';
 
-/** A migrated database whose statements are counted. A server of somebody may not do that; then it is on one of our own. */
+/** A migrated database with pg_stat_statements; on a server of our own if the given one lacks it. */
 export async function createCountingDatabase(): Promise<string> {
   const url = await createDatabase();
   const db = openDatabase(url);
@@ -17,7 +17,7 @@ export async function createCountingDatabase(): Promise<string> {
   return counting;
 }
 
-/** How often statements with a word in them were sent from now on. */
+/** Counts statements that contain a word, from now on. */
 export async function countStatements(db: Queryable, word: string): Promise<() => Promise<number>> {
   const count = async (): Promise<number> => {
     const [row] = await db.query<{ calls: number }>(

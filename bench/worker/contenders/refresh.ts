@@ -2,7 +2,7 @@ import { Agent, get } from 'node:http';
 import pg from 'pg';
 import { pathOf, quoteSchema, rowOf } from '../mirror.ts';
 
-// Node's own client with connections that stay open: less work a call than its fetch, which most handlers would use.
+// Node's own client with connections that stay open: less work per call than its fetch, which most handlers would use.
 const agent = new Agent({ keepAlive: true, maxSockets: 256 });
 
 const upsert = {
@@ -14,7 +14,7 @@ const upsert = {
     where t.quoted_at < excluded.quoted_at`,
 };
 
-/** What the handler of a peer does for a job, as somebody who knows the peer well would write it. */
+/** A peer's job handler, as an expert user of the peer would write it. */
 export function refresher(url: string, provider: string, connections: number): (symbol: string) => Promise<void> {
   const pool = new pg.Pool({ connectionString: url, max: connections });
   pool.on('error', () => {});

@@ -17,7 +17,7 @@ interface BreakMenuProps {
   readonly onChange: () => void;
 }
 
-/** Breaks the provider, so that one can watch how pgfresh copes. */
+/** Breaks the provider, to show how pgfresh copes. */
 export function BreakMenu({ trouble, onChange }: BreakMenuProps) {
   const [isOpen, setOpen] = useState(false);
   const id = useId();

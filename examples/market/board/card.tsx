@@ -12,14 +12,14 @@ interface CardProps {
   readonly type: 'quote' | 'profile' | 'ratios-ttm' | 'financial-statements' | 'dividend-history';
   readonly symbol: string;
   readonly fresh: Refreshable;
-  /** Whether nobody trades it now. */
+  /** Whether its exchange is closed. */
   readonly isClosed?: boolean | undefined;
-  /** How many lines of nothing stand for what is not there yet. */
+  /** How many placeholder lines to show. */
   readonly lines?: number;
   readonly children: ReactNode;
 }
 
-/** A pair on the page: what it is, how old it is, why it waits, and who else looks. */
+/** A pair on the page: its data, its age, why it waits, and the other viewers. */
 export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children }: CardProps) {
   useNow();
   const id = useId();
@@ -90,7 +90,7 @@ function Viewers({ count }: { readonly count: number }) {
   );
 }
 
-/** The shape of what will be here. */
+/** Placeholder for coming data. */
 function Bones({ lines }: { readonly lines: number }) {
   return (
     <div className="bones" aria-hidden="true">

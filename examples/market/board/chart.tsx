@@ -3,7 +3,7 @@ import { duration, price } from './format.ts';
 import { directionOf, type Point } from './prices.ts';
 
 const [width, height] = [600, 170];
-/** Nobody looked for longer than that, so nobody knows what was between. */
+/** A longer gap means no viewers, so the prices in between are unknown. */
 const gapMs = 90_000;
 
 interface ChartProps {
@@ -13,14 +13,14 @@ interface ChartProps {
   readonly previousClose: number;
 }
 
-/** The price as far as it is known; dashed where it is not, and since the last quote, which shows how long ago that was. */
+/** The known prices; dashed across gaps and since the last quote. */
 export function Chart({ name, points, currency, previousClose }: ChartProps) {
   const now = useNow();
   const first = points[0];
   const last = points.at(-1);
   if (!first || !last) return <div className="chart" />;
   const end = Math.max(now, last[0] + 1_000);
-  // A chart that has just begun is not stretched over the whole width.
+  // A new chart is not stretched over the whole width.
   const start = Math.min(first[0], end - 120_000);
   const prices = points.map(([, value]) => value);
   const [low, high] = [Math.min(...prices), Math.max(...prices)];

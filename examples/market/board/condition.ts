@@ -1,11 +1,11 @@
 import type { Fresh } from 'pgfresh/client';
 
-/** How the data of a pair looks to a person. Whether it is being refreshed is another matter. */
+/** The state of a pair's data for a person. Whether it is being refreshed is separate. */
 export type Condition = 'fresh' | 'stale' | 'older' | 'failing' | 'missing' | 'resting' | 'empty' | 'gone';
 
-/** What is not refreshed because its exchange is closed rests, whatever else would keep it from being refreshed. */
+/** While its exchange is closed, a pair is resting, whatever else would block a refresh. */
 export function conditionOf({ status, state, rows, reason, error }: Fresh<unknown>, isClosed = false): Condition {
-  // What the source says is not there, and is still shown.
+  // The source says it does not exist, and the old row is still shown.
   if (state === 'empty' && rows.length > 0) return 'gone';
   if (status === 'empty' || state === 'empty') return 'empty';
   if (status === 'loading') return 'missing';

@@ -19,7 +19,7 @@ const words: Readonly<Record<Condition, string>> = {
 interface FreshnessProps {
   readonly type: string;
   readonly fresh: Fresh<unknown>;
-  /** Whether nobody trades it now. */
+  /** Whether its exchange is closed. */
   readonly isClosed?: boolean | undefined;
   /** Only the ring and the age, where there is no room. */
   readonly isShort?: boolean;
@@ -37,7 +37,7 @@ export function Freshness({ type, fresh, isClosed, isShort = false }: FreshnessP
   const isRefreshing = fresh.activity === 'refreshing' && !isAway;
   const age = since && now - since.getTime();
   const left = since && staleAt ? (staleAt.getTime() - now) / (staleAt.getTime() - since.getTime()) : 0;
-  // While nobody tells, nobody knows.
+  // Unknown while disconnected.
   const isLast = isAway && condition !== 'missing';
   const word = isLast ? 'last known' : `${words[condition]}${isRefreshing ? ', being refreshed' : ''}`;
   return (

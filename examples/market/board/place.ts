@@ -7,7 +7,7 @@ function subscribe(listener: () => void): () => void {
 
 const longest = 20;
 
-/** What the address says, which anybody can have written. */
+/** The address, which anyone may have edited. */
 function place(): string {
   try {
     return decodeURIComponent(location.hash.slice(1)).slice(0, longest).toUpperCase();
@@ -16,7 +16,7 @@ function place(): string {
   }
 }
 
-/** The symbol that is looked at. It is in the address, so that it can be sent to somebody. */
+/** The selected symbol. It is in the address, so that it can be shared. */
 export function usePlace(usual: string): [string, (symbol: string) => void] {
   const symbol = useSyncExternalStore(subscribe, place, () => '');
   const go = useCallback((next: string) => {

@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'react';
 
-/** What a route answers, asked again and again while somebody can see it. It keeps the last answer when one fails. */
+/** Polls a route while the page is visible. Keeps the last answer when a poll fails. */
 // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- What a route answers, the caller knows.
 export function usePolled<T>(path: string, everyMs: number, isOn = true): { value: T | undefined; again: () => void } {
   const [value, setValue] = useState<T>();

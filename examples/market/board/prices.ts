@@ -9,7 +9,7 @@ interface Quoted {
   readonly source_updated_at: string;
 }
 
-/** Where the price of a symbol has been: what others have seen in the last quarter of an hour, and then each quote that comes. */
+/** The price history of a symbol: the recorded last 15 minutes, then each new quote. */
 export function usePrices(symbol: string, quote: Quoted | undefined): readonly Point[] {
   const [points, setPoints] = useState<readonly Point[]>([]);
   useEffect(() => {
@@ -28,7 +28,7 @@ export function usePrices(symbol: string, quote: Quoted | undefined): readonly P
   return points;
 }
 
-/** Which way it went, over all of these points. */
+/** The direction over all of these points. */
 export function directionOf(points: readonly Point[]): 'up' | 'down' {
   return (points.at(-1)?.[1] ?? 0) < (points[0]?.[1] ?? 0) ? 'down' : 'up';
 }

@@ -4,13 +4,13 @@ import { useState } from 'react';
 export type Refreshable = Fresh<unknown> & { readonly refreshNow: () => Promise<RefreshResult> };
 
 interface Asked {
-  /** The version that somebody wanted to be replaced. With the next one, all this is over. */
+  /** The version to be replaced. The next one ends this state. */
   readonly version: string | null;
-  /** Why nothing comes of it. */
+  /** Why the refresh was refused. */
   readonly answer?: string;
 }
 
-/** Asks for a newer value, and knows whether one is on its way. */
+/** Requests a newer value, and tracks whether one is coming. */
 export function useRefresh({ version, refreshNow }: Refreshable): {
   readonly isAsked: boolean;
   readonly answer: string | undefined;

@@ -1,4 +1,4 @@
-/** What the board reads of `/api/overview`, which has more. */
+/** The part of `/api/overview` that the board reads. */
 export interface Overview {
   readonly at: string;
   readonly freshness: {
@@ -27,12 +27,12 @@ export interface Overview {
     readonly waiting: number;
   }[];
   readonly types: readonly { readonly data_type: string; readonly ttl_seconds: number }[];
-  /** What is not called or not refreshed now: a source, or a data type of it. */
+  /** What is not called or refreshed now: a source, or one of its data types. */
   readonly problems: readonly { readonly data_type: string | null; readonly until: string | null }[];
   readonly stopped: object | null;
 }
 
-/** What is the matter with the provider; `other` is what somebody has ordered by hand. */
+/** The provider's trouble; `other` was set by hand. */
 export type Trouble = 'none' | 'down' | 'slow' | 'lying' | 'stuck' | 'locked' | 'changed' | 'gone' | 'other';
 
 export interface Listing {
@@ -45,7 +45,7 @@ export interface Listing {
   }[];
 }
 
-/** Tells the server something. It answers whether that was done. */
+/** Posts to the server. Returns whether it was accepted. */
 export async function tell(method: 'PUT' | 'POST', path: string, body: object = {}): Promise<boolean> {
   const sent = await fetch(path, { method, body: JSON.stringify(body) }).catch(() => undefined);
   return sent?.ok ?? false;

@@ -4,7 +4,7 @@ import type { Overview } from './server.ts';
 import { Spark } from './spark.tsx';
 import { useTrail } from './trail.ts';
 
-/** What all this costs, and what it brings, now. */
+/** Current cost and benefit. */
 export function Strip({ overview, isLive }: { readonly overview: Overview | undefined; readonly isLive: boolean }) {
   const [source] = overview?.sources ?? [];
   const { freshness } = overview ?? {};
@@ -81,7 +81,7 @@ function Meter({ name, share }: { readonly name: string; readonly share: number 
   );
 }
 
-/** How the pairs that are looked at are. */
+/** The states of the viewed pairs. */
 function Shares(counts: Partial<Overview['freshness']>) {
   const { fresh = 0, empty = 0, kept = 0, stale = 0, older_source: older = 0, missing = 0 } = counts;
   const parts = {

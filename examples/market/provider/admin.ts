@@ -5,14 +5,14 @@ import { errorReply, jsonReply, type Reply } from './reply.ts';
 
 const largestBody = 10_000;
 
-/** The routes for whoever plays the provider's part: break it, and read its own count. They need no key and are not metered. */
+/** Admin routes of the provider: break it, and read its own count. They need no key and are not metered. */
 export async function adminReply(
   request: IncomingMessage,
   path: string,
   book: FaultBook,
   meter: Meter,
 ): Promise<Reply> {
-  // A page in a browser must not be able to do this behind its reader's back.
+  // Prevents a page in a browser from doing this unnoticed (CSRF).
   if (request.headers.origin !== undefined) return errorReply(403, 'forbidden', 'Admin routes are not for browsers.');
   const id = /^\/admin\/faults\/(\d+)$/.exec(path)?.[1];
   switch (`${request.method} ${id === undefined ? path : '/admin/faults/:id'}`) {

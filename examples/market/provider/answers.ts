@@ -79,7 +79,7 @@ export const answers = {
     const paid = dividendsOf(company, asOf, 4).reduce((total, { amount }) => total + amount, 0);
     return {
       symbol: company.symbol,
-      // Nobody divides by a loss.
+      // No ratio for a loss.
       peRatio: netIncome > 0 ? round((price * company.shares) / netIncome, 4) : null,
       pbRatio: round((price * company.shares) / totalEquity, 4),
       psRatio: round((price * company.shares) / revenue, 4),

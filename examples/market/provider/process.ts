@@ -16,7 +16,7 @@ export class ProviderProcess {
     this.#child = child;
   }
 
-  /** On its usual port, or on another one if somebody has that. */
+  /** On its usual port, or another one if that is in use. */
   static async start(): Promise<ProviderProcess> {
     return (await ProviderProcess.#on(usualPort)) ?? (await ProviderProcess.#on(0)) ?? failed();
   }
@@ -25,7 +25,7 @@ export class ProviderProcess {
     const main = fileURLToPath(new URL(`main${extname(import.meta.filename)}`, import.meta.url));
     const child = spawn(process.execPath, [main, '--attached', '--port', String(port)], {
       stdio: ['pipe', 'pipe', port === 0 ? 'inherit' : 'ignore'],
-      // Ctrl-C in a terminal is for everybody of the group, and calls that are on their way want an answer.
+      // Ctrl-C in a terminal reaches the whole group, and open calls need an answer.
       detached: true,
     });
     const lines = createInterface(child.stdout);

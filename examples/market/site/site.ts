@@ -19,7 +19,7 @@ export class Site {
 
   private constructor({ databaseUrl, providerUrl }: SiteOptions, pages: Awaited<ReturnType<typeof readPages>>) {
     this.#pool = new pg.Pool({ connectionString: databaseUrl, max: 2, application_name: 'market board' });
-    // A connection that breaks while nobody uses it is replaced by the next who asks.
+    // A broken idle connection is replaced at the next query.
     this.#pool.on('error', () => {});
     this.#trouble = new TroubleMaker(providerUrl);
     this.#pages = pages;

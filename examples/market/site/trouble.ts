@@ -25,7 +25,7 @@ export class TroubleMaker {
     this.#faults = `${providerUrl}/admin/faults`;
   }
 
-  /** `other` is what somebody has ordered by hand. */
+  /** `other` was set by hand. */
   async now(): Promise<Trouble> {
     const { ordered } = orderedSchema.parse(await (await fetch(this.#faults)).json());
     const isSame = (faults: readonly { kind: string }[]): boolean =>

@@ -40,7 +40,7 @@ export const sources = {
   crowded: { rate: 60 },
   /** Of the data type with a schedule. */
   rounds: { concurrency: 3 },
-  /** Never touched by an operation: whoever is slow here was hurt by what concerns others. */
+  /** Never touched by an operation: slowness here is a side effect on bystanders. */
   calm: {},
 } as const;
 export type SourceName = keyof typeof sources;

@@ -111,7 +111,7 @@ class Run {
       this.#every(1_000, () => world.sql.beatAll()),
       this.#every(bystanderEveryMs, () => this.#bystander()),
     );
-    // If the campaign is broken off, nobody waits for them.
+    // If the campaign is aborted, these are not awaited.
     for (const loop of this.#loops) loop.catch(() => {});
   }
 
@@ -165,7 +165,7 @@ class Run {
     );
   }
 
-  /** The people who are there from the beginning. */
+  /** The initial viewers. */
   async #lookAround(): Promise<void> {
     const { sql, pages } = this.#world;
     const looks = [
@@ -221,7 +221,7 @@ class Run {
     }
   }
 
-  /** Someone looks at what nothing concerns: they must not notice what happens to the others. */
+  /** A bystander's viewer must not notice what happens to others. */
   async #bystander(): Promise<void> {
     const world = this.#world;
     const key = `look-${++this.#looks}`;

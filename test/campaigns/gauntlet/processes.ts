@@ -69,7 +69,7 @@ export class RunningProcess {
     });
   }
 
-  /** Whether it has ended, or does not start, though nobody asked it to end. */
+  /** Whether it ended, or failed to start, without being asked to end. */
   get problem(): string | undefined {
     if (this.endAskedAt !== undefined) {
       const late = this.exitedAt === undefined && Date.now() - this.endAskedAt > allowances.exit;
@@ -79,7 +79,7 @@ export class RunningProcess {
     return undefined;
   }
 
-  /** Its last words, for whoever looks for the cause. */
+  /** The end of its output, for debugging. */
   get lastWords(): string {
     return this.lines
       .slice(-4)

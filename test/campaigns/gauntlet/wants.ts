@@ -27,7 +27,7 @@ export class Wants {
     return (this.#holders.get(nameOf(type, key))?.size ?? 0) > 0;
   }
 
-  /** Whether a call for the pair is wanted now; a profile is wanted by whoever wants the quote, a place by its schedule. */
+  /** Whether a call for the pair is wanted now; a quote's viewers want its profile, a schedule wants its places. */
   isWanted(type: string, key: string): boolean {
     const name = nameOf(type, key);
     if (this.isHeld(type, key) || (this.#until.get(name) ?? 0) > Date.now()) return true;

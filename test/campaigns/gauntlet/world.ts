@@ -68,7 +68,7 @@ export class World {
     this.provider = provider;
     this.journal = journal;
     this.random = seededRandom(seed);
-    // As the documents advise for whoever calls users' functions by SQL.
+    // As the docs advise for callers of users' functions by SQL.
     const timeouts = { statement_timeout: 15_000 };
     this.db = new pg.Pool({ connectionString: url, max: 16, application_name: 'gauntlet', ...timeouts });
     this.db.on('error', () => {});
@@ -160,7 +160,7 @@ export class World {
     return this.outages.every(({ to }) => to < since);
   }
 
-  /** Whoever is counted by a gateway that was killed is counted until its lease ends. */
+  /** Viewers on a killed gateway count until its lease ends. */
   #lostGateway(name: ProcessName): void {
     for (const page of this.pages.filter((one) => one.name.startsWith(name)))
       for (const { type, key } of page.looks) this.wants.queued(type, key, allowances.lostGateway);

@@ -176,7 +176,7 @@ export const continuous: readonly Invariant[] = [
 
 export const whenQuiet: readonly Invariant[] = [
   none(
-    // Whoever changes the times of a job begins anew: slots are accounted for from the first that was seen since.
+    // A changed schedule starts anew: slots are accounted for from the first one seen since.
     'slots: accounted for',
     `${slots}, times as (
        select job, schedule, at, lead(at, 1, 'infinity') over (partition by job order by at) as until

@@ -21,7 +21,7 @@ const work: Record<string, JobHandler> = {
     await wait(100);
     return good;
   },
-  // Much longer than a lease: whoever loses it meanwhile must stop this before another process takes it over.
+  // Much longer than a lease: a process that loses it must stop this before another takes the run over.
   dawdles: async ({ signal }) => {
     await wait(35_000, undefined, { signal });
     return good;

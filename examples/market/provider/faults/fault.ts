@@ -30,7 +30,7 @@ export interface SpoiltCall {
   readonly now: number;
   /** When the last good answer to the same question was given; now, if there was none. */
   readonly lastAt: number;
-  /** What whoever ordered the fault has said about how long. */
+  /** The duration given with the order of the fault. */
   readonly seconds: number | undefined;
   /** An honest answer to any question. */
   honest(about?: { route?: Route; symbol?: string; at?: number }): Document;

@@ -2,7 +2,7 @@ import { allowances } from '../allowances.ts';
 import type { Call } from '../provider.ts';
 import type { World } from '../world.ts';
 
-/** A limit as it was set, by whomever. */
+/** A limit as it was set. */
 export interface LimitChange {
   readonly at: number;
   readonly source: string;
