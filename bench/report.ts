@@ -6,7 +6,7 @@ export interface Bar {
   readonly value: number;
   readonly bound: number;
   readonly is: 'at least' | 'at most' | 'more than';
-  /** What we aim at beyond the bound; it is shown and decides nothing. */
+  /** A target beyond the bound; shown, but without effect. */
   readonly aim?: number;
   readonly ok: boolean;
 }
@@ -47,7 +47,7 @@ function holds(value: number, is: Bar['is'], bound: number): boolean {
   }
 }
 
-/** Collects the repeats of every measure. `null` says that a contender cannot serve the measure at all. */
+/** Collects the repeats of every measure. `null` means that a contender does not support the measure. */
 export class Samples {
   readonly #byFigure = new Map<string, { measure: string; contender: string; unit: Unit; values: number[] }>();
 

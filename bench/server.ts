@@ -102,7 +102,7 @@ export class BenchServer {
     return Object.fromEntries(rows.map(({ name, setting }) => [name, setting]));
   }
 
-  // Closed connections take a moment to be gone. Forced out earlier, they would fail in pools that nobody listens to.
+  // Closed connections take a moment to disappear. Terminated earlier, they would fail in pools without listeners.
   async #dropDatabase(name: string): Promise<void> {
     const connected = `select 1 from pg_stat_activity where datname = '${name}' and backend_type = 'client backend'`;
     for (let tries = 0; tries < 100 && (await this.#admin.query(connected)).rows.length > 0; tries++) await sleep(10);
@@ -213,12 +213,12 @@ function readStat(pid: number): { parent: number; ticks: number; reapedTicks: nu
   }
 }
 
-/** Copies of it are what they are measured for, and not databases that were restored. */
+/** Clones are part of the measurement, and must not be treated as restored databases. */
 async function forgetIdentity(template: string): Promise<void> {
   const client = new pg.Client(template);
   await client.connect();
   try {
-    // Those of peers have none.
+    // Databases of peers have none.
     const { rows } = await client.query(`select from pg_class where relname = 'database_identity'`);
     if (rows.length > 0) await client.query(`update pgfresh_engine.database_identity set identity = ''`);
   } finally {

@@ -43,7 +43,7 @@ export async function run({ quick, only, scope, progress }: Run): Promise<Outcom
   };
 }
 
-/** Times every pass in clones of the scene. Returns how many temporary files ours have made. */
+/** Times every pass in clones of the scene. Returns how many temporary files ours created. */
 async function measureSize(
   server: BenchServer,
   scope: Scope,

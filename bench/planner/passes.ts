@@ -2,13 +2,13 @@ import type pg from 'pg';
 import { plannerStatement } from '../../src/planner/index.ts';
 import { now } from '../clock.ts';
 
-/** One way to queue everything that is stale, and where it queues. */
+/** One way to queue all stale pairs, and where it queues them. */
 export interface Pass {
   readonly name: 'sweep' | 'tick' | 'bare insert' | 'loop';
-  /** Changes nothing; has the connection know the statements, as one that lives longer than a measure does. */
+  /** Changes nothing; prepares the connection's statements, as in a long-lived one. */
   warmUp(client: pg.Client): Promise<void>;
   run(client: pg.Client): Promise<void>;
-  /** What it has queued: `data_type`, `key` and `priority`. */
+  /** What it queued: `data_type`, `key` and `priority`. */
   readonly queued: string;
 }
 
@@ -78,7 +78,7 @@ async function tickOnce(client: pg.Client): Promise<boolean> {
   return rows[0]!.answer.more;
 }
 
-/** The times of single ticks, all of which find nothing to do. */
+/** Times of single ticks with nothing to do. */
 export async function timeIdleTicks(client: pg.Client, count: number): Promise<number[]> {
   const times: number[] = [];
   for (let call = 0; call < count; call++) {
@@ -99,7 +99,7 @@ export async function timePass(pass: Pass, client: pg.Client): Promise<{ ms: num
 }
 
 async function tried(client: pg.Client, statement: string): Promise<void> {
-  // Ten times, because the first five plans of a statement are made anew.
+  // Ten times, because the first five executions of a statement are planned anew.
   for (let time = 0; time < 10; time++) {
     await client.query('begin');
     await client.query(statement);

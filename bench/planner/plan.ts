@@ -2,11 +2,11 @@
 export interface Plan {
   readonly types: number;
   readonly rowsAType: number;
-  /** At most so many keys are looked at; the mirrored tables have more. */
+  /** Maximum number of viewed keys; the mirrored tables have more. */
   readonly keys: number;
   readonly staleShare: number;
   readonly sizes: readonly Size[];
-  /** The two sizes between which the cost of the sweep must not grow faster than the number of pairs. */
+  /** Between these two sizes, the cost of the sweep must not grow faster than the number of pairs. */
   readonly growth: { readonly from: number; readonly to: number };
   readonly idleTicks: number;
   /** On the largest size. The first minute after a checkpoint writes whole pages, the next ones do not. */
@@ -17,7 +17,7 @@ export interface Plan {
 export interface Size {
   readonly subscriptions: number;
   readonly rounds: number;
-  /** In how many of the rounds the loop runs too, which takes much longer than all else. */
+  /** In how many of the rounds the loop runs too, which is by far the slowest. */
   readonly loops: number;
 }
 

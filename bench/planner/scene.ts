@@ -7,18 +7,18 @@ import { type BenchServer, connect } from '../server.ts';
 import type { Plan } from './plan.ts';
 import { drawSubscriptions } from './subscriptions.ts';
 
-/** Where a size is measured: clones of a database in which its subscriptions are known and every pair has its time. */
+/** Where a size is measured: clones of a database whose subscriptions and pair times are settled. */
 export interface Scene {
   readonly subscriptions: number;
   readonly pairs: number;
   readonly stale: number;
-  /** A clone of the same content every time. */
+  /** A clone with the same content every time. */
   clone(scope: Scope): Promise<string>;
 }
 
 const ttlMinutes = 60;
 
-/** pgfresh, the loop, and the tables that both look at; nobody looks at anything yet. Returns the database's URL. */
+/** pgfresh, the loop, and the tables that both read; no viewers yet. Returns the database's URL. */
 export async function buildBase(server: BenchServer, scope: Scope, plan: Plan): Promise<string> {
   const url = await server.createDatabase(scope);
   const events = new Events();
@@ -31,7 +31,7 @@ export async function buildBase(server: BenchServer, scope: Scope, plan: Plan): 
       const table = `mirror_${type}`;
       await database.query(`create table ${table} (key text primary key, fetched_at timestamptz not null, value text)`);
       await database.query(
-        // Spread over all keys alike, and the same in every run. What is fresh stays so for as long as a run takes.
+        // Spread evenly over all keys, and the same in every run. Fresh rows stay fresh for the whole run.
         `insert into ${table} select 'key-' || n, clock_timestamp() - case
              when hashint4(n * 31 + ${type}) & 1023 < $2::float8 * 1024 then interval '3 hours' - make_interval(secs => n / 1000.0)
              else make_interval(secs => n / 1000.0) end, repeat('x', 40)
@@ -82,12 +82,12 @@ export async function buildScene(
     );
     await client.query('analyze pgfresh_engine.pairs, pgfresh_engine.demand_change');
     while ((await numberOf(client, 'select pgfresh_engine.fold_demand(pgfresh.clock()) as n')) > 0);
-    // On a busy machine the fold leaves some for a second later, and the measured ticks would do it.
+    // On a busy machine the fold defers some for a second, and the measured ticks would do them.
     while ((await numberOf(client, 'select count(*)::int as n from pgfresh_engine.demand_waiting')) > 0) {
       await sleep(100);
       await client.query('select pgfresh_engine.fold_demand(pgfresh.clock())');
     }
-    // As the planner has left them when their rows were last written.
+    // As the planner left them when their rows were last written.
     for (let type = 1; type <= plan.types; type++) {
       await client.query(
         `update pgfresh_engine.pairs as p set due_at = m.fetched_at + r.ttl, row_at = m.fetched_at, stale_at = m.fetched_at + r.ttl

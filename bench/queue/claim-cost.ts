@@ -8,15 +8,15 @@ import { type Stage, withQuery } from './stage.ts';
  * what the queue itself would have written; the contender's own worker must be able to work off the waiting ones.
  */
 export interface ClaimProbe {
-  /** Adds so many jobs that are ready now, spread evenly over the priorities. Called again and again. */
+  /** Adds this many ready jobs, spread evenly over the priorities. Called repeatedly. */
   prepareWaiting(jobs: number, priorities: readonly number[]): Promise<void>;
-  /** Adds so many jobs that have ended, wherever the queue keeps those. */
+  /** Adds this many ended jobs, wherever the queue keeps them. */
   prepareFinished(jobs: number): Promise<void>;
-  /** Adds so many jobs that are ready but for their sources, which may not be called now. */
+  /** Adds this many jobs that are ready but whose sources may not be called now. */
   prepareBlocked(jobs: number): Promise<void>;
-  /** One claim as a worker does it. Answers how many jobs it got. */
+  /** One claim, as a worker does it. Returns the number of jobs. */
   claim(batch: number): Promise<number>;
-  /** Ends what the last claim got, with success. */
+  /** Ends the jobs of the last claim, with success. */
   finish(): Promise<void>;
   close(): Promise<void>;
 }
@@ -40,9 +40,9 @@ export type ClaimCosts = Readonly<Record<ClaimState, number>>;
 export const priorities = [-1, 1, 5, 20, 100] as const;
 
 /**
- * Each state has a database of its own, and the claims go round the databases, so that what the machine does
- * meanwhile hits all alike. What a claim took is finished and replaced: the depth stays what it is said to be.
- * The same state in a second database tells what the measure itself is worth.
+ * Each state has its own database, and the claims rotate over them, so that other load on the machine
+ * affects all alike. Claimed jobs are finished and replaced, which keeps the depth constant.
+ * The same state in a second database shows the noise of the measurement.
  */
 export function claimCosts(stage: Stage, sizes: ClaimSizes): Promise<ClaimCosts> {
   return stage.nest(async (scope) => {

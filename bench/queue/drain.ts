@@ -8,7 +8,7 @@ export interface Drained {
   readonly jobs: number;
   readonly perSecond: number;
   readonly cost: Cost;
-  /** The time was up before the jobs were; the rate is that of the jobs done so far. */
+  /** The time ran out before the jobs did; the rate is that of the jobs done so far. */
   readonly cut: boolean;
 }
 

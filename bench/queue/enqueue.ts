@@ -4,14 +4,14 @@ import type { Enqueuer } from './contender.ts';
 import type { Stage } from './stage.ts';
 
 export interface EnqueueSizes {
-  /** One job a transaction, by so many connections at once. */
+  /** One job per transaction, on this many connections at once. */
   readonly oneByOne: { readonly connections: readonly number[]; readonly seconds: number };
   /** Sets of 1,000, one after the other on one connection. */
   readonly sets: number;
 }
 
 export interface Enqueued {
-  /** Jobs a second, by the number of connections. */
+  /** Jobs per second, by the number of connections. */
   readonly oneByOne: ReadonlyMap<number, number>;
   readonly sets: { readonly perSecond: number; readonly jobs: number; readonly cost: Cost };
 }
@@ -46,7 +46,7 @@ async function rateOneByOne(enqueuer: Enqueuer, connections: number, seconds: nu
 }
 
 async function rateInSets(enqueuer: Enqueuer, sets: number, server: BenchServer): Promise<Enqueued['sets']> {
-  // Numbers that were never enqueued before: a queue that has a job of that number already has less to do.
+  // New job numbers: a queue that already has a number has less to do.
   const idsOf = (set: number) => Array.from({ length: 1000 }, (_, id) => 1e9 + set * 1000 + id);
   await enqueuer.set(idsOf(sets));
   const { result: ms, cost } = await server.measure(async () => {

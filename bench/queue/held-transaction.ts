@@ -13,8 +13,8 @@ export interface HeldSizes {
 }
 
 /**
- * Jobs a second in the last third of the time, with or without a transaction that is open from before the first job.
- * What such a transaction can still see is not cleaned up, so a claim that walks over finished jobs gets slower with
+ * Jobs per second in the last third of the time, with or without a transaction open since before the first job.
+ * Rows that it can still see are not vacuumed, so a claim that walks over finished jobs gets slower with
  * each of them. The jobs have several priorities: the dead ones then lie in several places of an index.
  */
 export function drainRate(stage: Stage, sizes: HeldSizes, held: boolean): Promise<number> {

@@ -68,7 +68,7 @@ class Starts {
   }
 }
 
-/** One job at a time, each a random while after the start of the one before. */
+/** One job at a time, each a random delay after the start of the previous one. */
 async function idleLatency(
   enqueuer: Enqueuer,
   starts: Starts,

@@ -38,7 +38,7 @@ export class Stage {
     return this.server.createDatabase(scope, this.#template);
   }
 
-  /** Fills the queue, then gathers statistics: a full table that the planner believes empty is nobody's normal case. */
+  /** Fills the queue, then gathers statistics: a full table that the planner believes empty is not a normal case. */
   async load(url: string, jobs: number): Promise<void> {
     const enqueuer = await this.contender.enqueuer(url, 2);
     try {

@@ -9,7 +9,7 @@ import type { Stage } from './stage.ts';
 export interface Drained {
   readonly perSecond: number;
   readonly cost: Cost;
-  /** Microseconds of CPU in the worker and in the provider, a job. */
+  /** Microseconds of CPU per job, in the worker and in the provider. */
   readonly workerUs: number;
   readonly providerUs: number;
   readonly steps: Readonly<Record<string, number>>;
@@ -18,8 +18,8 @@ export interface Drained {
 const maxMs = 120_000;
 
 /**
- * Refreshes so many quotes by one process, from the first jobs that ended until the database has no open one. What
- * comes before the first end is connecting and compiling, which the peers do at another time than we do.
+ * Refreshes this many quotes in one process, from the first ended jobs until none is open. The time
+ * before that is for connecting and compiling, which the peers do at another moment than we do.
  */
 export function drain(stage: Stage, scope: Scope, provider: Child, jobs: number): Promise<Drained> {
   return scope.nest(async (inner) => {

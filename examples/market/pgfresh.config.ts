@@ -21,7 +21,7 @@ export default defineConfig({
   sources: [market],
   dataTypes: marketTypes,
   jobs: marketJobs,
-  // Whoever is on this machine may look, also by a page that is only a file. Where others can come, name `jwt` here.
+  // Anyone on this machine may view, even from a local file. If others can connect, configure `jwt` here.
   gateway: { anonymous: 'loopback', origins: ['null'] },
   dev: startMarket,
 });

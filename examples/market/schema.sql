@@ -2,14 +2,14 @@
   The tables of the market example. Apply it to a database that pgfresh has migrated, before the data types are registered.
   It may be applied again at any time.
 */
--- When exchanges are open. Times are those of the exchange's own zone; instants are made of them day by day, so summer time is right.
+-- Opening hours. Times are local to the exchange and become instants day by day, which respects daylight saving time.
 create table if not exists exchanges (
   exchange text primary key,
   name text not null,
   zone text not null
 );
 
--- Two rows a day where there is a lunch break. 24:00 is the end of a day.
+-- Two rows per day if there is a lunch break. 24:00 is the end of a day.
 create table if not exists exchange_hours (
   exchange text not null references exchanges,
   weekday int not null check (weekday between 1 and 7),
@@ -27,7 +27,7 @@ create table if not exists exchange_holidays (
   primary key (exchange, day)
 );
 
--- All keys of the example. What is not active is not refreshed.
+-- All keys of the example. Inactive ones are not refreshed.
 create table if not exists symbols (
   symbol text primary key,
   exchange text not null references exchanges,
@@ -128,7 +128,7 @@ create table if not exists dividends (
   primary key (symbol, ex_date)
 );
 
--- What is made of the quotes: which shares have left their opening price. It may happen both ways on one day.
+-- Derived from the quotes: shares that have left their opening price. Both directions may occur on one day.
 create table if not exists opening_signals (
   symbol text not null references profiles,
   day date not null,
@@ -143,7 +143,7 @@ create table if not exists opening_signals (
 create or replace trigger preserve_first_seen_at before insert or update on opening_signals
   for each row execute function pgfresh.preserve_first_seen_at();
 
--- Where the prices have been, for charts: a point of every quote that was fetched, for a day.
+-- Price history for charts: one point per fetched quote, kept for a day.
 create table if not exists price_points (
   symbol text not null,
   at timestamptz not null,
@@ -236,7 +236,7 @@ end
 $$;
 comment on function refresh_opening_signals(bigint) is 'Writes which shares are at least 1 % away from where they opened; returns how many rows are new or have changed.';
 
--- What nobody will look at again: mirrors of symbols that are not traded any more, signals of days long ago, and holidays of the years before last.
+-- Deletes mirrors of inactive symbols, old price points and signals, and holidays of the years before last.
 create or replace function run_daily_cleanup(p_params jsonb) returns jsonb
 language plpgsql
 set search_path = pg_catalog, public, pg_temp
@@ -265,7 +265,7 @@ end
 $$;
 comment on function run_daily_cleanup(jsonb) is 'Removes the mirrors of symbols that have not been active for some days, old signals, points of charts and old holidays.';
 
--- Whoever has changed the job keeps his change.
+-- A job that was changed by hand keeps the change.
 insert into pgfresh.scheduled_jobs (name, function_name, schedule, timezone, params, description)
 values ('daily_cleanup', 'run_daily_cleanup', '0 3 * * *', 'America/New_York', '{"days": 30}', 'Removes old signals, and what is left of symbols that are not traded any more')
 on conflict (name) do nothing;

@@ -26,9 +26,9 @@ const popularityMs = 60_000;
 const famous = ['DIS.X', 'COST.X', 'JPM.X', 'UBER.X', 'NFLX.X', 'GM.X', 'PSN.L', 'AAPL', '7203.T'];
 
 /**
- * People who look at pages about symbols. Each opens one, stays for a while, goes on to the next. A few symbols are
- * looked at by many, most by nobody, and what is traded now draws more than what is not. One in ten leaves
- * without a word, as a browser does that crashes. Same seed, same people.
+ * Simulated viewers of symbol pages. Each opens one, stays for a while, and goes on to the next. A few symbols have
+ * many viewers, most have none, and open exchanges draw more than closed ones. One in ten leaves
+ * without unsubscribing, like a crashed browser. Same seed, same viewers.
  */
 export class Viewers {
   readonly #options: Required<Omit<ViewersOptions, 'onError'>> & Pick<ViewersOptions, 'onError'>;

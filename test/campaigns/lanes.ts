@@ -1,6 +1,6 @@
 import { databaseUrl, forgetIdentity, statement } from '../harness/server.ts';
 
-/** Does the same on several databases at once: the given one, and copies of it. Throws the first failure when all have ended. */
+/** Runs the same on several databases at once: the given one and its copies. Throws the first failure when all have ended. */
 export async function inLanes(
   url: string,
   count: number,
@@ -8,7 +8,7 @@ export async function inLanes(
 ): Promise<void> {
   const name = new URL(url).pathname.slice(1);
   await statement(url, forgetIdentity);
-  // Nobody may be connected to what is copied.
+  // No session may be connected to a database that is copied.
   const admin = databaseUrl(url, name === 'postgres' ? 'template1' : 'postgres');
   const others = Array.from({ length: count - 1 }, (_, lane) => `${name}_lane${lane + 1}`);
   for (const other of others) await statement(admin, `create database "${other}" template "${name}"`);

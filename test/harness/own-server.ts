@@ -15,7 +15,7 @@ export async function startOwnServer(): Promise<string> {
   await first.start();
   const database = new Database({ url: first.url, events, applicationName: 'pgfresh test' });
   await migrate(database, { files: await readSqlFiles(), events });
-  // Nobody else writes for so long after a start. By a start, because nobody says when another setting is taken over.
+  // Delays the WAL writer. By a restart, because a reload does not report when it takes effect.
   await database.query(`alter system set wal_writer_delay = '10s'`);
   await database.query('alter system set autovacuum = off');
   await database.close();

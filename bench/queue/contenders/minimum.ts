@@ -6,8 +6,8 @@ const channel = 'job';
 
 /**
  * The least that can be called a queue: one plain table, claimed in batches, rows deleted on completion. No dedup, no
- * history, no ledger, no fence, and nobody takes over from a worker that died. It shows what the server can do, so
- * that the others are seen against more than each other.
+ * history, no ledger, no fence, no recovery from a dead worker. It shows what the server can do, so
+ * that the others are compared with more than each other.
  */
 export const minimum: Contender = {
   name: 'minimum',

@@ -124,7 +124,7 @@ class PgfreshWorker implements Worker {
       if (claim.jobs.length === batch) this.#wakeOne();
       for (const job of claim.jobs) onJob(Number(job.key));
       if (claim.jobs.length > 0) await complete(queue, this.#database, claim);
-      // A job that came after the look has woken nobody, but was noticed.
+      // A job that arrived after the look woke no lane, but was noticed.
       else if (!this.#missed) await new Promise<void>((resolve) => this.#waiting.push(resolve));
       this.#lease.ended(claim.request, claim.jobs.length);
     }

@@ -19,7 +19,7 @@ const lastWords = 'Company Group Holdings Industries International Partners Trus
 const people = 'Ada Boris Carla Dmitri Elena Farid Grace Hiro Ines Jonas Kira Luis Mara Nadia Omar Priya'.split(' ');
 const families = 'Abbot Brandt Castell Dufour Eriksen Fontaine Grieg Hollis Ibarra Jansen Kovac Lindt'.split(' ');
 
-/** All that does not move about a listed company. It is made from the seed and the symbol alone. */
+/** The fixed facts of a listed company, from the seed and the symbol alone. */
 export class Company {
   readonly symbol: string;
   readonly exchange: Exchange;
@@ -29,7 +29,7 @@ export class Company {
   readonly name: string;
   readonly sector: string;
   readonly industry: string;
-  /** Nobody has the office at the moment, if it is null. */
+  /** Null if the office is vacant. */
   readonly ceo: string | null;
   readonly website: string | null;
   readonly employees: number;

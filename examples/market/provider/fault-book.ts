@@ -5,22 +5,22 @@ import { listings } from './listings.ts';
 
 const kinds = Object.keys(faults) as FaultKind[];
 
-/** What is posted to order a fault. */
+/** The body that orders a fault. */
 const orderSchema = z.strictObject({
   kind: z.custom<FaultKind>(isFaultKind, {
     error: ({ input }) => `expected a kind of fault, got ${JSON.stringify(input)}; GET /admin/faults lists them`,
   }),
-  /** All of them, if it is left out. */
+  /** Default: all of them. */
   route: z.enum(routes as [Route, ...Route[]]).optional(),
   symbol: z
     .string()
     .refine((symbol) => listings.has(symbol), 'expected a symbol that is listed')
     .optional(),
-  /** After so many calls it is over. */
+  /** Ends after this many calls. */
   times: z.int().min(1).optional(),
-  /** At this time it is over. */
+  /** Ends at this time. */
   until: z.iso.datetime({ offset: true }).optional(),
-  /** How long: of slow, trickle and the waits that are told. */
+  /** Duration, for slow, trickle and announced waits. */
   seconds: z.number().min(0).max(3_600).optional(),
 });
 
@@ -31,7 +31,7 @@ export interface OrderedFault extends Order {
   readonly hits: number;
 }
 
-/** The faults that are ordered now. The last one that fits a call spoils it. */
+/** The active faults. The last one that fits a call applies. */
 export class FaultBook {
   #ordered: OrderedFault[] = [];
   #count = 0;
@@ -51,7 +51,7 @@ export class FaultBook {
     return fault;
   }
 
-  /** The fault that spoils this call, which counts as one of its times. */
+  /** The fault for this call, which counts against its number of calls. */
   take(route: Route, symbol: string, now: number): OrderedFault | undefined {
     this.#ordered = this.#ordered.filter(({ until }) => until === undefined || Date.parse(until) > now);
     const index = this.#ordered.findLastIndex(
@@ -68,7 +68,7 @@ export class FaultBook {
     return hit;
   }
 
-  /** Takes one back, or all. Returns how many that were. */
+  /** Removes one, or all. Returns how many. */
   cancel(id?: number): number {
     const before = this.#ordered.length;
     this.#ordered = id === undefined ? [] : this.#ordered.filter((fault) => fault.id !== id);

@@ -1,15 +1,15 @@
 import type { Socket } from 'node:net';
 
-/** One call as it was seen here. */
+/** One call as recorded here. */
 export interface MeteredCall {
-  /** When it came, in milliseconds since 1970 by a clock that never steps. */
+  /** When it arrived, in milliseconds since 1970 by a monotonic clock. */
   readonly at: number;
   readonly key: string;
   readonly route: string;
   readonly symbol: string | null;
   readonly fault: string | null;
   status: number | null;
-  /** All that was written to its socket, headers included; null as long as it is not at its end. */
+  /** All bytes written to its socket, headers included; null until it ends. */
   bytes: number | null;
 }
 
@@ -21,12 +21,12 @@ interface Sum {
 const windowMs = 60_000;
 const kept = 500_000;
 
-/** What a provider would put on its bill: every call, and every byte that it wrote to a socket for it. */
+/** What a provider would bill: every call, and every byte written for it. */
 export class Meter {
   #calls: MeteredCall[] = [];
   #forgotten = 0;
   #sums = new Map<string, Map<string, Sum>>();
-  /** How much of what a socket has carried belongs to answers that are at their end. */
+  /** Bytes of a socket that belong to ended answers. */
   readonly #settled = new WeakMap<Socket, number>();
 
   begin(call: Omit<MeteredCall, 'status' | 'bytes'>): MeteredCall {
@@ -43,7 +43,7 @@ export class Meter {
     this.#sumOf(call).bytes += call.bytes;
   }
 
-  /** The bytes that a socket has carried since the last time this was asked. */
+  /** Bytes of a socket since the last call of this. */
   settle(socket: Socket): number {
     const written = socket.bytesWritten;
     const bytes = written - (this.#settled.get(socket) ?? 0);

@@ -14,17 +14,17 @@ import { readQuestion, type Question } from './question.ts';
 import { errorReply, jsonReply, packed, send, type Reply } from './reply.ts';
 
 export interface ProviderOptions {
-  /** 0 means any that is free. */
+  /** 0 means any free port. */
   readonly port: number;
   readonly seed: number;
   readonly keys: readonly string[];
-  /** Calls in any minute and key; no limit if it is undefined. */
+  /** Calls per minute and key; undefined: no limit. */
   readonly limit: number | undefined;
   /** The median; 0 answers at once. */
   readonly latencyMs: number;
-  /** What time it is for the data. */
+  /** Clock of the data. */
   readonly now?: () => number;
-  /** What time it is for the limit: a clock that never steps, in milliseconds. */
+  /** Clock of the limit: monotonic, in milliseconds. */
   readonly uptime?: () => number;
 }
 
@@ -66,7 +66,7 @@ export class Provider {
 
   #take(request: IncomingMessage, response: ServerResponse): void {
     const url = URL.parse(request.url!, 'http://provider') ?? new URL('http://provider/');
-    // Kept now, because a response that is closed has lost it.
+    // Kept now, because a closed response no longer has it.
     const { socket } = request;
     if (url.pathname.startsWith('/admin/')) {
       response.once('close', () => this.meter.settle(socket));

@@ -36,7 +36,7 @@ const row = z.strictObject({
   source_updated_at: z.iso.datetime(),
 });
 
-/** Many rows a key, and none for companies that pay nothing: that is looked at again after an hour. */
+/** Many rows per key, and none for companies that pay nothing, which are checked again after an hour. */
 export const dividendHistory = defineDataType({
   name: 'dividend-history',
   source: 'market',
@@ -50,7 +50,7 @@ export const dividendHistory = defineDataType({
   dependsOn: ['profile'],
   estimatedBytes: '1KB',
   sourceTimestamp: 'source_updated_at',
-  // What was paid does not go away: a list that is shorter than before is refused.
+  // Past dividends do not go away: a shorter list is refused.
   write: { mode: 'replace', maxDeletes: 0 },
   schema: answer,
   row,

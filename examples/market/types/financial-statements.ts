@@ -70,7 +70,7 @@ const row = z.strictObject({
   source_updated_at: z.iso.datetime(),
 });
 
-/** Many rows a key. They are large and change rarely, so they wait at priority 500 until a thousand people look. */
+/** Many rows per key. They are large and change rarely, so they stay at priority 500 below a thousand viewers. */
 export const financialStatements = defineDataType({
   name: 'financial-statements',
   source: 'market',
@@ -85,7 +85,7 @@ export const financialStatements = defineDataType({
   priority: { background: 500, uiThreshold: 1_000 },
   estimatedBytes: '3KB',
   sourceTimestamp: 'source_updated_at',
-  // What was filed does not go away: a list that is shorter than before is refused.
+  // Filed statements do not go away: a shorter list is refused.
   write: { mode: 'replace', maxDeletes: 0 },
   schema: answer,
   row,

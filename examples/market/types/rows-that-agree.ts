@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 
-/** Whether rows that are about the same are the same. Repeating one does no harm; which of two that differ is true nobody knows. */
+/** Whether rows with the same key are equal. A repeated row is harmless; of two that differ, neither can be trusted. */
 export function agree<Row>(about: (row: Row) => string): (rows: readonly Row[]) => boolean {
   return (rows) => {
     const seen = new Map<string, Row>();

@@ -1,6 +1,6 @@
 /**
- * What the invariants allow, in one place. Each is what the documents promise, plus the time in which the promise can be
- * kept: a call in flight, a lease that must end, a round of the sweep. All in milliseconds.
+ * The tolerances of the invariants, in one place. Each is what the docs promise, plus the time needed to
+ * keep it: a call in flight, a lease that must end, a round of the sweep. All in milliseconds.
  */
 export const allowances = {
   /** A slot is taken up to 1.25 s before its call, and the limit is read when it is taken. */
@@ -38,7 +38,7 @@ export const allowances = {
   lateBehindOthers: 67_000,
   /** A message about a row that was read before this has arrived at every viewer. */
   push: 5_000,
-  /** An SQL call of a viewer returns within this, whoever holds which lock. */
+  /** A viewer's SQL call returns within this, whatever locks are held. */
   viewerCall: 3_000,
   /** A key of a schedule has its turn so long after its round was opened and nothing holds it: a tick and a fetch. */
   turn: 12_000,

@@ -94,7 +94,7 @@ export const byHand: readonly Operation[] = [
   },
 ];
 
-/** Keys of quote whose failure nobody has retried. */
+/** Keys of quote whose failure has not been retried. */
 async function deadLetters(world: World): Promise<string[]> {
   const { rows } = await world.db.query<{ key: string }>(
     `select distinct key from pgfresh.failed_jobs where data_type = 'quote' and key in ('S3', 'S4') and redriven_at is null`,

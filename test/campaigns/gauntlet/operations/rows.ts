@@ -68,7 +68,7 @@ export const rowChanges: readonly Operation[] = [
       );
       held.catch(() => {});
       await seconds(1);
-      // Somebody comes meanwhile.
+      // A viewer arrives meanwhile.
       if (fresh) await world.sql.look('fay', locked, fresh);
       for (const key of keys) world.pick(world.pages).look(name, key);
       await held;

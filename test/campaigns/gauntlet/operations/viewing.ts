@@ -113,7 +113,7 @@ export const viewing: readonly Operation[] = [
     },
   },
   {
-    // More jobs than the source has calls, and nobody looks any more when their turn comes.
+    // More jobs than the source has calls, and no viewers left when their turn comes.
     name: 'a crowd comes and goes',
     weight: 2,
     alone: 'beta',
