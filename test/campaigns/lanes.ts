@@ -1,6 +1,6 @@
 import { databaseUrl, forgetIdentity, statement } from '../harness/server.ts';
 
-/** Runs the same on several databases at once: the given one and its copies. Throws the first failure when all have ended. */
+/** Runs the same on several databases at once: the given one and its copies. At the end throws the first failure. */
 export async function inLanes(
   url: string,
   count: number,

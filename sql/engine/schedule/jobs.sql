@@ -433,7 +433,7 @@ create or replace trigger c_forget_job after delete or update of owner, kind on 
   for each row execute function pgfresh_engine.forget_job();
 
 /*
-  Replacing the body of a function lets its owner do everything that the job's owner may do, so the owner of
+  The owner of a function can replace its body and so do everything that the job's owner may do. So the owner of
   the function must be a role that could do that anyway. A function that runs with the rights of its own owner gives
   away no rights of the job's owner.
 
