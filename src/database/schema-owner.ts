@@ -5,8 +5,8 @@ import type { Queryable } from './query.ts';
 export const schemas = ['pgfresh', 'pgfresh_engine'];
 
 /**
- * The first reason not to work in the schema. The owner of a table or function there can make it run
- * their code as the login that migrates, so the owner must be one who could do so anyway: ourselves, a role whose rights we
+ * The first reason not to work in the schema. The owner of a table or function there can make it run their code as
+ * the login that migrates, so the owner must be one who could do so anyway: ourselves, a role whose rights we
  * have, the owner of the database, a superuser. A superuser has every role's rights, which does not imply trust in it.
  */
 const foreignObject = `with ours as (
