@@ -8,7 +8,7 @@ export interface Leased {
   /** Aborted when the lease is lost, the run takes too long or the process ends. */
   readonly signal: AbortSignal;
   readonly token: number;
-  /** Call last in a writing transaction: fails if the lease is lost, and keeps others from taking it until the commit. */
+  /** Call last in a writing transaction: fails if the lease is lost, and locks out other holders until the commit. */
   readonly fence: (client: SqlClient) => Promise<void>;
 }
 
