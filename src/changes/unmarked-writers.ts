@@ -10,7 +10,7 @@ export interface UnsettledTypes {
 
 /**
  * Transactions that may have written to a data type without a mark, because the type was not watched when they did.
- * Nobody knows which rows they wrote, so the whole type counts as changed whenever one of them ends.
+ * It is not known which rows they wrote, so the whole type counts as changed whenever one of them ends.
  */
 export class UnmarkedWriters {
   /** Per type and time of the first watch, the transactions that are still running. */

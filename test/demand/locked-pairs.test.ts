@@ -190,6 +190,31 @@ it('sound 8: of pairs of which some are being added, the others are made', async
   });
 });
 
+// Two inserts of different pairs wait for each other while the table is extended. That lock cannot be held from SQL, so a
+// trigger fails as a wait for it does.
+it('sound 8: a new pair that waited only for room in the table is enqueued', async () => {
+  await scene.db.query(`
+    create sequence public.attempts;
+    create function public.no_room() returns trigger language plpgsql as $$
+    begin
+      if nextval('public.attempts') <= 3 then
+        raise lock_not_available using message = 'canceling statement due to lock timeout';
+      end if;
+      return new;
+    end $$;
+    create trigger no_room before insert on pgfresh_engine.pairs for each row when (new.key = 'B')
+    execute function public.no_room()`);
+  try {
+    expect(await enqueue(scene.db, ['A', 'B', 'C'])).toMatchObject([
+      { key: 'A', result: 'queued' },
+      { key: 'B', result: 'queued' },
+      { key: 'C', result: 'queued' },
+    ]);
+  } finally {
+    await scene.db.query('drop function public.no_room() cascade; drop sequence public.attempts');
+  }
+});
+
 it('sound 16: more changes of a count than an int can hold are added up', async () => {
   await scene.db.query(
     'insert into pgfresh_engine.pairs (type_id, key, viewers, demanded) values ($1::int, $2::text, 5, true)',

@@ -8,7 +8,7 @@ import { createLogin } from '../harness/login.ts';
 import { openSession } from '../harness/session.ts';
 import { describeSchemas, differences } from './described-schemas.ts';
 
-/** The functions of viewers and applications have parsed bodies, so PostgreSQL lets nobody change the view below them. */
+/** The functions of viewers and applications have parsed bodies, so PostgreSQL refuses changes to the view below them. */
 const events = new Events();
 const dependants = [
   'backfill_scheduled_job(text, timestamp with time zone[], integer)',
